@@ -34,10 +34,19 @@ fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result 
 
 /// Builds the program with optimizations and returns its path.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let arguments = ["build", "--release", "--package", PACKAGE, "--message-format=json-render-diagnostics"];
-    let messages = workspace::output(&mut workspace.cargo_command(&arguments))?;
-    let messages = String::from_utf8_lossy(&messages);
-    messages.lines().find_map(executable).ok_or_else(|| format!("cargo built no program of {PACKAGE}"))
+    let messages = workspace::output(&mut build_command(workspace, &["--package", PACKAGE]))?;
+    program(&String::from_utf8_lossy(&messages))
+}
+
+/// Returns the command that builds a program with optimizations and reports its path.
+pub(crate) fn build_command(workspace: &Workspace, arguments: &[&str]) -> Command {
+    let build = ["build", "--release", "--message-format=json-render-diagnostics"];
+    workspace.cargo_command(&[&build, arguments].concat())
+}
+
+/// Returns the path of the program that cargo reports.
+pub(crate) fn program(messages: &str) -> Result<PathBuf> {
+    messages.lines().find_map(executable).ok_or_else(|| "cargo built no program".to_owned())
 }
 
 fn executable(message: &str) -> Option<PathBuf> {

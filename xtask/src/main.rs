@@ -48,10 +48,11 @@ usage: cargo xtask <command>
         database (not on Redis); the cost per job; the ratios; and the round trips of a queue.
   bench commits [--quick] [--rounds N]
         Commits transactions of the application on PostgreSQL, with hints and without, and compares them.
-
-  bench effectum
-        The SQLite store beside effectum, another job queue on SQLite: three rounds in turn, medians and ratios.
-        Builds the program in bench/effectum, which has its own lockfile.
+  bench --peers postgres|redis|sqlite [--quick] [--only WORD] [--subject WORD] [--rounds N]
+        Windlass beside other libraries and bare statements on the same server, in turns: three rounds, medians, spread,
+        ratios and the cost per job. Builds the programs in bench/, each with its own lockfile. Writes the results
+        into docs/benchmarks, unless only a part is run.
+        --subject WORD  only the libraries whose names contain WORD, besides Windlass and the bare statements
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation (default: 500 seeds, starting at 0).
         --seed X      replay one seed, with its whole trace
@@ -88,7 +89,9 @@ fn run(words: &[&str]) -> Result {
         ["test", flags @ ..] => test::run(test::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory(flags),
         ["bench", "file", flags @ ..] => bench::file(flags),
-        ["bench", "effectum"] => peers::effectum(),
+        ["bench", "--peers", store @ ("postgres" | "redis" | "sqlite"), flags @ ..] => {
+            peers::compare(store, flags)
+        }
         ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits"), flags @ ..] => {
             bench::database(store, flags)
         }

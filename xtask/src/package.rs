@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    env, fs,
     path::{Component, Path, PathBuf},
 };
 
@@ -44,6 +44,15 @@ pub(crate) fn run(workspace: &Workspace, verify: bool) -> Result {
     // The changes of a commit are tested before it is made, so the work tree is usually dirty.
     let mut arguments = vec!["package", "--quiet", "--workspace", "--offline", "--allow-dirty"];
     arguments.push(if verify { "--all-features" } else { "--no-verify" });
+    let mut workspace = workspace.clone();
+    if verify {
+        // Cargo neither unpacks nor compiles a crate again if only its content has changed, so it would build against the
+        // crates of an earlier run.
+        let target = workspace.root().join("target/verify");
+        let _ = fs::remove_dir_all(&target);
+        workspace.set("CARGO_TARGET_DIR", &target.to_string_lossy());
+        remove_unpacked(&published);
+    }
     arguments.extend(exclude.iter().map(String::as_str));
     let (output, outcome) = workspace::captured(&mut workspace.cargo_command(&arguments))?;
     if let Err(error) = outcome {
@@ -52,6 +61,27 @@ pub(crate) fn run(workspace: &Workspace, verify: bool) -> Result {
     }
     println!("    {} packages", published.len());
     Ok(())
+}
+
+/// Removes the crates that cargo unpacked for an earlier build from packages.
+fn remove_unpacked(published: &[Package]) {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let Some(home) = home.or_else(|| Some(env::home_dir()?.join(".cargo"))) else { return };
+    let entries = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
+    // A registry without a host, such as the temporary one of `cargo package`, has a directory that begins with a hyphen.
+    let registries = entries(home.join("registry/src"));
+    for registry in registries.filter(|registry| registry.file_name().to_string_lossy().starts_with('-')) {
+        for unpacked in entries(registry.path()) {
+            let name = unpacked.file_name();
+            let is_ours = |package: &Package| {
+                let version = name.to_str().and_then(|name| name.strip_prefix(package.name.as_str()));
+                version.is_some_and(|version| version.starts_with('-'))
+            };
+            if published.iter().any(is_ours) {
+                let _ = fs::remove_dir_all(unpacked.path());
+            }
+        }
+    }
 }
 
 /// Returns the published crates, and the names of the others.

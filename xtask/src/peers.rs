@@ -1,98 +1,162 @@
-//! `cargo xtask bench effectum`: the SQLite store beside effectum, in one run.
+//! `cargo xtask bench --peers`: Windlass beside other libraries and bare stores, in one run.
+//!
+//! The program of `windlass-bench` measures. This module builds the programs of the libraries in `bench/`, each with its
+//! own lockfile, and passes them on. A library that does not build is listed with the reason.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
-use crate::{Result, Workspace, bench, workspace};
+use crate::{Result, Workspace, bench, prerequisites, workspace};
 
-/// The program that runs effectum, relative to the workspace. It has its own lockfile.
-const PROGRAM: &str = "bench/effectum";
+/// The directory with a package for each library, relative to the workspace.
+const PEERS: &str = "bench";
 
-/// How often the two run, in turn.
-const ROUNDS: usize = 3;
+/// Where the results are written, relative to the workspace.
+const RESULTS: &str = "docs/benchmarks";
 
-/// Numbers of jobs: started one by one, started in batches, drained. Those of `windlass-bench`.
-const JOBS: [&str; 3] = ["20000", "100000", "50000"];
+/// The programs are built in one directory, so that they share what they have in common.
+const TARGET: &str = "target/peers";
 
-/// The workloads that both run, with the ratio to reach.
-const WORKLOADS: [(&str, f64); 3] =
-    [("start, 16 producers", 4.0), ("start, batches of 1000", 1.0), ("drain, 100 slots", 3.0)];
-
-/// Runs both in turn and prints the medians, at the same `synchronous` setting.
-pub(crate) fn effectum() -> Result {
+/// Compares all libraries on a store. Writes the results unless only a part of the comparison is run.
+pub(crate) fn compare(store: &str, flags: &[&str]) -> Result {
     let workspace = Workspace::locate();
-    let ours = bench::build(&workspace)?;
-    let theirs = build(&workspace)?;
-    let (mut our_rates, mut their_rates) = (Rates::new(), Rates::new());
-    for _ in 0..ROUNDS {
-        for (workload, _) in WORKLOADS {
-            let mut command = Command::new(&ours);
-            command.args(["sqlite", "--normal", "--rounds", "1", "--json", "--only", workload]);
-            read_ours(&workspace::output(&mut command)?, workload, &mut our_rates)?;
-        }
-        read_theirs(&workspace::output(Command::new(&theirs).args(JOBS))?, &mut their_rates);
+    let variables = prerequisites::provide(true, false)?;
+    let program = bench::build(&workspace)?;
+    let mut command = Command::new(program);
+    command.args(["compare", store]).args(flags).envs(variables);
+    let words = [&["cargo xtask bench --peers", store], flags].concat();
+    command.args(["--command", &words.join(" ")]);
+    if is_complete(flags) {
+        command.arg("--write").arg(workspace.root().join(RESULTS));
     }
-    println!("jobs per second, `synchronous = normal`, median of {ROUNDS} rounds in turn\n");
-    println!("{:26} {:>10} {:>10} {:>7} {:>9}", "workload", "Windlass", "effectum", "ratio", "at least");
-    for (workload, goal) in WORKLOADS {
-        let (ours, theirs) = (median(our_rates.get(workload)), median(their_rates.get(workload)));
-        println!("{workload:26} {ours:>10.0} {theirs:>10.0} {:>7.2} {goal:>9.1}", ours / theirs);
+    for peer in list(&workspace, store)? {
+        match build(&workspace, &peer) {
+            Ok(path) => command.args(["--program", &peer.name, &peer.version]).arg(path),
+            Err(reason) => command.args(["--absent", &peer.name, &peer.version, &reason]),
+        };
     }
-    Ok(())
+    workspace::run(&mut command)
 }
 
-type Rates = BTreeMap<String, Vec<f64>>;
-
-fn build(workspace: &Workspace) -> Result<PathBuf> {
-    let directory = workspace.root().join(PROGRAM);
-    let mut cargo = workspace.cargo_command(&["build", "--release", "--locked"]);
-    workspace::run(cargo.current_dir(&directory))?;
-    Ok(directory.join("target/release/bench-effectum"))
+/// Whether all workloads run on all libraries.
+fn is_complete(flags: &[&str]) -> bool {
+    !flags.iter().any(|flag| ["--only", "--subject"].contains(flag))
 }
 
-fn read_ours(output: &[u8], workload: &str, rates: &mut Rates) -> Result {
-    let report: Value =
-        serde_json::from_slice(output).map_err(|error| format!("cannot read the figures: {error}"))?;
-    let figures = report.as_object().into_iter().flat_map(serde_json::Map::values);
-    let figures = figures.filter_map(|report| report.get("figures")?.as_array()).flatten();
-    for figure in figures.filter(|figure| figure.get("workload").and_then(Value::as_str) == Some(workload)) {
-        let rounds = figure.get("rounds").and_then(Value::as_array).into_iter().flatten();
-        rates.entry(workload.to_owned()).or_default().extend(rounds.filter_map(Value::as_f64));
+/// A library to compare with.
+#[derive(Debug, PartialEq, Eq)]
+struct Peer {
+    directory: PathBuf,
+    /// Name of its crate.
+    name: String,
+    version: String,
+}
+
+/// Returns the libraries for a store, sorted by name.
+fn list(workspace: &Workspace, store: &str) -> Result<Vec<Peer>> {
+    let directory = workspace.root().join(PEERS);
+    let entries = fs::read_dir(&directory).map_err(|error| format!("cannot read {PEERS}: {error}"))?;
+    let mut peers = Vec::new();
+    for entry in entries.flatten().filter(|entry| entry.path().join("Cargo.toml").is_file()) {
+        let arguments = ["metadata", "--format-version=1", "--locked"];
+        let metadata = workspace::output(workspace.cargo_command(&arguments).current_dir(entry.path()))?;
+        let metadata: Value = serde_json::from_slice(&metadata).map_err(|error| error.to_string())?;
+        peers.extend(peer(&entry.path(), &metadata, store)?);
     }
-    Ok(())
+    peers.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(peers)
 }
 
-fn read_theirs(output: &[u8], rates: &mut Rates) {
-    for line in String::from_utf8_lossy(output).lines() {
-        if let Some((workload, rate)) = line.split_once('\t')
-            && let Ok(rate) = rate.parse()
-        {
-            rates.entry(workload.to_owned()).or_default().push(rate);
-        }
-    }
+/// Returns the library that a package compares on this store, if there is one: `[package.metadata.peer]` names its crate.
+fn peer(directory: &Path, metadata: &Value, store: &str) -> Result<Option<Peer>> {
+    let packages = || metadata.get("packages").and_then(Value::as_array).into_iter().flatten();
+    let crates = packages().find_map(|package| package.get("metadata")?.get("peer"));
+    let crates = crates.ok_or_else(|| format!("{}: no `[package.metadata.peer]`", directory.display()))?;
+    let Some(name) = crates.get(store).and_then(Value::as_str) else { return Ok(None) };
+    let found = packages().find(|package| package.get("name").and_then(Value::as_str) == Some(name));
+    let version = found.and_then(|package| package.get("version")?.as_str());
+    let version = version.ok_or_else(|| format!("{}: `{name}` is not a dependency", directory.display()))?;
+    Ok(Some(Peer { directory: directory.to_owned(), name: name.to_owned(), version: version.to_owned() }))
 }
 
-fn median(rates: Option<&Vec<f64>>) -> f64 {
-    let mut rates = rates.cloned().unwrap_or_default();
-    rates.sort_by(f64::total_cmp);
-    rates.get(rates.len() / 2).copied().unwrap_or(f64::NAN)
+/// Builds the program of a library and returns its path.
+fn build(workspace: &Workspace, peer: &Peer) -> Result<PathBuf> {
+    println!("    {} {}", peer.name, peer.version);
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.root().join(TARGET), PathBuf::from);
+    let target = target.to_string_lossy();
+    let mut cargo = bench::build_command(workspace, &["--locked", "--target-dir", &target]);
+    let (messages, outcome) = workspace::captured(cargo.current_dir(&peer.directory))?;
+    outcome.map_err(|error| reason(&messages).unwrap_or(error))?;
+    bench::program(&messages)
+}
+
+/// Returns the first error that cargo or the compiler reports.
+fn reason(messages: &str) -> Option<String> {
+    let error = messages.lines().find(|line| line.starts_with("error"))?;
+    Some(format!("does not build: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
+    fn metadata() -> Value {
+        json!({"packages": [
+            {"name": "bench-a", "version": "0.0.0", "metadata": {"peer": {"redis": "a-redis", "sqlite": "gone"}}},
+            {"name": "a-redis", "version": "1.2.3", "metadata": null},
+        ]})
+    }
+
     #[test]
-    fn figures_of_both_programs_are_read() {
-        let mut rates = Rates::new();
-        let report = br#"{"SQLite, NORMAL":{"figures":[{"workload":"drain, 100 slots","rounds":[3.0]},
-            {"workload":"bare","rounds":[9.0]}]}}"#;
-        read_ours(report, "drain, 100 slots", &mut rates).unwrap();
-        read_theirs(b"drain, 100 slots\t1\nno figure\n", &mut rates);
-        read_theirs(b"drain, 100 slots\t2\n", &mut rates);
-        assert_eq!(rates["drain, 100 slots"], [3.0, 1.0, 2.0]);
-        assert!((median(rates.get("drain, 100 slots")) - 2.0).abs() < 1e-9);
-        assert!(median(None).is_nan());
+    fn a_package_names_the_crate_that_it_compares() {
+        let directory = Path::new("bench/a");
+        let found = peer(directory, &metadata(), "redis").unwrap().unwrap();
+        let (name, version) = ("a-redis".to_owned(), "1.2.3".to_owned());
+        assert_eq!(found, Peer { directory: directory.to_owned(), name, version });
+        assert_eq!(peer(directory, &metadata(), "postgres"), Ok(None));
+    }
+
+    #[test]
+    fn a_package_that_compares_nothing_is_an_error() {
+        let error = |metadata: &Value, store| peer(Path::new("bench/a"), metadata, store).unwrap_err();
+        assert_eq!(error(&metadata(), "sqlite"), "bench/a: `gone` is not a dependency");
+        assert_eq!(error(&json!({"packages": []}), "redis"), "bench/a: no `[package.metadata.peer]`");
+    }
+
+    #[test]
+    fn every_package_of_the_comparison_names_its_libraries() {
+        let directory = Workspace::locate().root().join(PEERS);
+        let manifests =
+            fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path().join("Cargo.toml"));
+        let mut count = 0;
+        for manifest in manifests.filter(|manifest| manifest.is_file()) {
+            let text = fs::read_to_string(&manifest).unwrap();
+            assert!(text.contains("\n[package.metadata.peer]\n"), "{}", manifest.display());
+            assert!(manifest.with_file_name("Cargo.lock").is_file(), "{}", manifest.display());
+            count += 1;
+        }
+        assert!(count > 0);
+    }
+
+    #[test]
+    fn the_first_error_is_the_reason() {
+        let messages =
+            "{\"reason\":\"x\"}\nwarning: unused\nerror[E0432]: no `x`\n  --> a\nerror: aborting\n";
+        assert_eq!(reason(messages).as_deref(), Some("does not build: error[E0432]: no `x`"));
+        assert_eq!(reason("warning: unused\n"), None);
+    }
+
+    #[test]
+    fn results_of_a_part_are_not_written() {
+        assert!(is_complete(&["--quick", "--rounds", "5"]));
+        assert!(!is_complete(&["--only", "drain"]));
+        assert!(!is_complete(&["--quick", "--subject", "river"]));
     }
 }

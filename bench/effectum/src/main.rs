@@ -1,107 +1,63 @@
-//! The workloads of `windlass bench` on effectum, which keeps its jobs in SQLite too (`synchronous = normal`).
-//!
-//! Prints one line per workload: its name, a tab, and jobs per second. The clock stops when the queue has stored that all
-//! jobs are done.
+//! effectum, which keeps its jobs in SQLite (`synchronous = normal`).
 
-use std::error::Error;
+use std::ops::Range;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use effectum::{Job, JobRunner, Queue, RunningJob, Worker};
-use tokio::task::JoinSet;
+use windlass_bench_harness::{Arguments, Candidate, Guard, Handler, Result, Subject, Work};
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
-
-const PRODUCERS: u64 = 16;
-const BATCH: u64 = 1_000;
-const SLOTS: u16 = 100;
-
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> Result {
-    let number = |at: usize| -> Result<u64> {
-        Ok(std::env::args().nth(at).ok_or("usage: bench-effectum STARTED BATCHED DRAINED")?.parse()?)
-    };
-    let (started, batched, drained) = (number(1)?, number(2)?, number(3)?);
-    report("start, 16 producers", started, start(started).await?);
-    report("start, batches of 1000", batched, start_in_batches(batched).await?);
-    report("drain, 100 slots", drained, drain(drained).await?);
-    Ok(())
+fn main() -> ExitCode {
+    let settings = "max_concurrency = slots, min_concurrency half of it";
+    windlass_bench_harness::main(&[Subject::new::<Effectum>("sqlite", "effectum", settings)])
 }
 
-fn report(name: &str, jobs: u64, took: Duration) {
-    println!("{name}\t{:.0}", jobs as f64 / took.as_secs_f64());
-}
-
-async fn open() -> Result<(tempfile::TempDir, Arc<Queue>)> {
-    let directory = tempfile::tempdir()?;
-    let queue = Queue::new(&directory.path().join("jobs.db")).await?;
-    Ok((directory, Arc::new(queue)))
+struct Effectum {
+    queue: Arc<Queue>,
 }
 
 fn job(number: u64) -> Job {
-    Job::builder("no-op").payload(format!("{{\"number\":{number}}}").into_bytes()).build()
+    Job::builder("no-op").payload(number.to_string().into_bytes()).build()
 }
 
-async fn start(jobs: u64) -> Result<Duration> {
-    let (_directory, queue) = open().await?;
-    let began = Instant::now();
-    let mut producers = JoinSet::new();
-    for producer in 0..PRODUCERS {
-        let queue = Arc::clone(&queue);
-        producers.spawn(async move {
-            for number in (producer..jobs).step_by(PRODUCERS as usize) {
-                queue.add_job(job(number)).await?;
-            }
-            Ok::<_, effectum::Error>(())
-        });
+impl Candidate for Effectum {
+    async fn open(arguments: &Arguments) -> Result<Self> {
+        Ok(Self { queue: Arc::new(Queue::new(Path::new(&arguments.url)).await?) })
     }
-    while let Some(producer) = producers.join_next().await {
-        producer??;
+
+    async fn start(&self, _producer: u64, number: u64) -> Result {
+        self.queue.add_job(job(number)).await?;
+        Ok(())
     }
-    let took = began.elapsed();
-    queue.close(Duration::from_secs(10)).await?;
-    Ok(took)
+
+    async fn start_batch(&self, numbers: Range<u64>) -> Result {
+        if !numbers.is_empty() {
+            self.queue.add_jobs(numbers.map(job).collect()).await?;
+        }
+        Ok(())
+    }
+
+    async fn work(&self, work: Work) -> Result<Guard> {
+        work.without_transactions()?;
+        let slots = u16::try_from(work.slots)?;
+        let worker = Worker::builder(&self.queue, Arc::new(work.handler))
+            .max_concurrency(slots)
+            .min_concurrency(slots / 2)
+            .jobs([JobRunner::builder("no-op", no_op).build()])
+            .build()
+            .await?;
+        Ok(Box::new(worker))
+    }
+
+    async fn unfinished(&self) -> Result<u64> {
+        let counts = self.queue.num_active_jobs().await?;
+        Ok(counts.pending + counts.running)
+    }
 }
 
-async fn start_in_batches(jobs: u64) -> Result<Duration> {
-    let (_directory, queue) = open().await?;
-    let began = Instant::now();
-    add_all(&queue, jobs).await?;
-    let took = began.elapsed();
-    queue.close(Duration::from_secs(10)).await?;
-    Ok(took)
-}
-
-async fn add_all(queue: &Queue, jobs: u64) -> Result {
-    for first in (0..jobs).step_by(BATCH as usize) {
-        queue.add_jobs((first..jobs.min(first + BATCH)).map(job).collect()).await?;
-    }
-    Ok(())
-}
-
-async fn drain(jobs: u64) -> Result<Duration> {
-    let (_directory, queue) = open().await?;
-    add_all(&queue, jobs).await?;
-    let runner = JobRunner::builder("no-op", no_op).build();
-    let began = Instant::now();
-    let worker = Worker::builder(&queue, Arc::new(()))
-        .max_concurrency(SLOTS)
-        .min_concurrency(SLOTS / 2)
-        .jobs([runner])
-        .build()
-        .await?;
-    while worker.counts().finished < jobs {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    while queue.num_active_jobs().await?.running > 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    let took = began.elapsed();
-    worker.unregister(None).await?;
-    queue.close(Duration::from_secs(10)).await?;
-    Ok(took)
-}
-
-async fn no_op(_job: RunningJob, _context: Arc<()>) -> std::result::Result<u64, effectum::Error> {
+async fn no_op(job: RunningJob, handler: Arc<Handler>) -> std::result::Result<u64, effectum::Error> {
+    let number = std::str::from_utf8(&job.payload).ok().and_then(|text| text.parse().ok());
+    handler.call(number.unwrap_or_default());
     Ok(0)
 }

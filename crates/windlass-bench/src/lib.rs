@@ -3,12 +3,14 @@
 //! [`workload`] contains the workloads, generic over the store. A [`Subject`] is a store to measure, together with a
 //! baseline: bare statements that do the same work on the same database. [`suite`] runs both alternately for several
 //! rounds and returns a [`Report`]. [`channel`] is the baseline for a drain in memory, and [`instructions`] compares
-//! the two. [`round_trip`] measures the queue, and [`commits`] how much noticing the application's commits costs.
+//! the two. [`comparison`] compares Windlass with other libraries, as a [`candidate`] among them. [`round_trip`] measures the queue, and [`commits`] how much noticing the application's commits costs.
 
 #![forbid(unsafe_code)]
 
+pub mod candidate;
 pub mod channel;
 pub mod commits;
+pub mod comparison;
 pub mod instructions;
 pub mod round_trip;
 pub mod subject;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
 use serde_json::{Value, json};
@@ -10,10 +11,14 @@ use tokio::runtime::Builder;
 use windlass::sqlite::Synchronous;
 use windlass::{BoxError, Client, MemoryStore};
 use windlass_bench::commits::{Commits, GOAL};
+use windlass_bench::comparison::{self, Absent, Program};
 use windlass_bench::instructions::{BUDGET, Instructions};
 use windlass_bench::subject::{File, Footprint, Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
-use windlass_bench::{Report, channel, workload};
+use windlass_bench::{Report, candidate, channel, workload};
+
+/// The command that runs this program as a candidate of a comparison.
+const CANDIDATE: &str = "candidate";
 
 const HELP: &str = "\
 usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
@@ -21,6 +26,9 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
        windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--normal] [--json]
        windlass-bench commits [--quick] [--rounds N]
        windlass-bench drain windlass|bare JOBS SLOTS
+       windlass-bench compare STORE [--quick] [--only WORD] [--subject WORD] [--rounds N] [--write DIRECTORY]
+                      [--program NAME VERSION PATH]… [--absent NAME VERSION REASON]… [--command TEXT]
+       windlass-bench candidate …
 
   memory    Runs all workloads on the memory store, then counts the instructions per job with valgrind.
   file      Runs all workloads on a folder, compares a drain with the same appends and syncs of a bare file, and
@@ -37,10 +45,23 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
   commits   Commits transactions of the application that start a job, on 64 connections to a private PostgreSQL server,
             with hints and without. Fails if less than 90 % of the commits per second are left.
   drain     Starts and drains jobs once, on one thread. This is the work whose instructions are counted.
+  compare   Compares Windlass with the bare store and with the libraries of these programs, on PostgreSQL, Redis or
+            SQLite (`synchronous = normal`).
+            --subject WORD  Run only libraries whose names contain WORD
+            --write DIR     Also write a page, a chart and the figures as JSON
+            --program …     The program of a library
+            --absent …      A library that has no program, and why
+            --command TEXT  The command to name in the page
+  candidate Runs one measurement of a comparison, as the programs of the libraries do.
 ";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [first, rest @ ..] = arguments.as_slice()
+        && first == CANDIDATE
+    {
+        return windlass_bench_harness::main_with(rest, &candidate::subjects());
+    }
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match run(&words) {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,6 +80,7 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
         ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
         ["redis", flags @ ..] => measure_redis(&Options::parse(flags)?),
         ["commits", flags @ ..] => measure_commits(&Options::parse(flags)?),
+        ["compare", store, flags @ ..] => compare(store, flags),
         ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
@@ -110,6 +132,45 @@ impl Options {
             println!("{name}\n\n{report}");
         }
     }
+}
+
+fn compare(store: &str, flags: &[&str]) -> Result<(), BoxError> {
+    let mut plan =
+        if flags.contains(&"--quick") { comparison::Plan::quick() } else { comparison::Plan::default() };
+    let own = Program {
+        name: "windlass".to_owned(),
+        version: String::new(),
+        path: env::current_exe()?,
+        prefix: vec![CANDIDATE.to_owned()],
+    };
+    let (mut programs, mut absent) = (vec![own], Vec::new());
+    let (mut write, mut command) = (None, format!("windlass-bench compare {store}"));
+    let mut flags = flags.iter();
+    while let Some(flag) = flags.next() {
+        let mut value =
+            || flags.next().map(|value| (*value).to_owned()).ok_or(format!("`{flag}` needs more"));
+        match *flag {
+            "--quick" => {}
+            "--only" => plan.only = Some(value()?),
+            "--subject" => plan.subject = Some(value()?),
+            "--rounds" => plan.rounds = value()?.parse()?,
+            "--write" => write = Some(PathBuf::from(value()?)),
+            "--command" => command = value()?,
+            "--program" => {
+                let (name, version, path) = (value()?, value()?, value()?.into());
+                programs.push(Program { name, version, path, prefix: Vec::new() });
+            }
+            "--absent" => {
+                let (name, version, reason) = (value()?, value()?, value()?);
+                absent.push(Absent { name: format!("{name} {version}"), workload: None, reason });
+            }
+            unknown => return Err(format!("unknown option `{unknown}`\n\n{HELP}").into()),
+        }
+    }
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let compared = runtime.block_on(comparison::run(store, &plan, &programs, absent, command))?;
+    println!("{compared}");
+    write.map_or(Ok(()), |directory| compared.write(&directory))
 }
 
 fn measure_postgres(options: &Options) -> Result<(), BoxError> {

@@ -18,24 +18,24 @@ pub(crate) fn cpu_time_of_family(pid: u32) -> Duration {
     children.split_whitespace().map(|child| ticks(child, 13..=16)).fold(own, |all, one| all + one)
 }
 
-/// Resets the peak memory of this process.
-pub(crate) fn reset_peak_memory() {
+/// Resets the peak memory of a process.
+pub(crate) fn reset_peak_memory(pid: &str) {
     // Where this is not permitted, the peak is that of the whole run.
-    let _ = fs::write("/proc/self/clear_refs", "5");
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }
 
-/// Returns the peak memory of this process in bytes.
-pub(crate) fn peak_memory() -> u64 {
-    status("VmHWM:")
+/// Returns the peak memory of a process in bytes.
+pub(crate) fn peak_memory(pid: &str) -> u64 {
+    status(pid, "VmHWM:")
 }
 
 /// Returns the memory of this process in bytes.
 pub(crate) fn memory() -> u64 {
-    status("VmRSS:")
+    status("self", "VmRSS:")
 }
 
-fn status(name: &str) -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+fn status(pid: &str, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kibibytes.unwrap_or_default() * 1_024
@@ -73,6 +73,6 @@ mod tests {
         // Read our own time first, because other threads keep running.
         let own = cpu_time("self");
         assert!(cpu_time_of_family(std::process::id()) >= own - TICK);
-        assert!(peak_memory() > 1_000_000);
+        assert!(peak_memory("self") > 1_000_000);
     }
 }

@@ -110,7 +110,7 @@ impl Ratio {
 }
 
 /// Formats a number as an integer with thousands separators.
-fn grouped(value: f64) -> String {
+pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = if value <= -0.5 { "-".to_owned() } else { String::new() };
     for (at, digit) in digits.chars().enumerate() {

@@ -13,8 +13,10 @@ use windlass::{BoxError, Client, Store};
 pub use file::{File, Footprint};
 pub use memory::Memory;
 pub use postgres::Postgres;
+pub(crate) use postgres::bare as bare_postgres;
 pub use redis::Redis;
 pub use sqlite::Sqlite;
+pub(crate) use sqlite::bare as bare_sqlite;
 
 /// A store to measure, and bare work on the same database to compare it with.
 #[expect(async_fn_in_trait, reason = "its futures stay on the thread that measures")]

@@ -260,7 +260,7 @@ impl<T: Subject> Suite<'_, T> {
         }
         let client = self.subject.open().await?;
         let chains = prepare(&client).await?;
-        meter::reset_peak_memory();
+        meter::reset_peak_memory("self");
         let (usage_before, cpu_before) = (self.subject.usage().await?, meter::cpu_time("self"));
         let (counted_before, began) = (client.store().counters(), Instant::now());
         run(self.subject, &client).await?;
@@ -276,7 +276,7 @@ impl<T: Subject> Suite<'_, T> {
             own_cpu_us: per_job(micros(cpu.saturating_sub(cpu_before))),
             server_cpu_us: grown(usage_before.server_cpu.map(micros), usage.server_cpu.map(micros))
                 .map(per_job),
-            peak_memory_bytes: meter::peak_memory(),
+            peak_memory_bytes: meter::peak_memory("self"),
         });
         self.add(workload, Unit::JobsPerSecond, rate(jobs, took));
         close(&client).await

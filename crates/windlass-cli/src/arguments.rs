@@ -19,7 +19,7 @@ pub(crate) use value::{chain_id, duration, time};
 
 use crate::exit::{self, Code, Failure, Result};
 
-/// Run durable background jobs: chains and queues on SQLite, PostgreSQL or Redis.
+/// Run durable background jobs: chains and queues on SQLite, a folder, PostgreSQL or Redis.
 #[derive(Debug, Parser)]
 #[command(
     name = "windlass",
@@ -85,7 +85,8 @@ pub(crate) struct Global {
     #[arg(help_heading = "Store")]
     pub(crate) notifier: Option<String>,
 
-    /// Table prefix (SQLite), schema (PostgreSQL) or key namespace (Redis) [default: `windlass`; `default` on Redis]
+    /// Table prefix (SQLite), subfolder (file), schema (PostgreSQL) or key namespace (Redis) [default: `windlass`;
+    /// `default` on Redis; none for a folder]
     #[arg(long, global = true, env = "WINDLASS_NAMESPACE", hide_env_values = true, value_name = "NAME")]
     #[arg(help_heading = "Store")]
     pub(crate) namespace: Option<String>,

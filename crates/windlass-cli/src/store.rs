@@ -146,6 +146,14 @@ impl StoreConfig {
         }
     }
 
+    /// Returns the SQL statements that create roles with the least privileges.
+    pub(crate) fn roles_sql(&self) -> Result<String> {
+        match &self.store {
+            StoreUrl::Postgres(_) => Ok(self.postgres_options().roles_sql()?),
+            _ => Err(Failure::usage("this store has no roles: --roles applies only to PostgreSQL")),
+        }
+    }
+
     async fn connect(
         &self,
         mode: OpenMode,

@@ -2,13 +2,17 @@
 
 mod announce;
 mod batch;
+mod bulk;
+mod collect;
 mod commands;
 mod dependents;
 mod dispatch;
 mod event_message;
 mod executor;
 mod interest;
+mod outbox;
 mod outside;
+mod per_runtime;
 mod plan;
 mod send;
 mod start;
@@ -19,22 +23,25 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use announce::{AnnouncementGuard, Announcements};
-pub(crate) use batch::{Batcher, batches};
+pub(crate) use batch::{Batcher, batches, unanswered};
+pub use bulk::{ChainPages, ChangedChains};
+pub(crate) use collect::Collector;
 pub(crate) use dispatch::Dispatcher;
 pub(crate) use event_message::{EventKind, EventMessage};
 pub(crate) use interest::Watching;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
+pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
 pub(crate) use send::{BusyRetries, answered};
 pub(crate) use start::refused;
+pub(crate) use trace::RequestedTraces;
 pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
 use wait::query_batcher;
@@ -76,7 +83,7 @@ pub(crate) struct Shared<S: ?Sized> {
     watcher: Arc<Watcher>,
     /// The number of transactions that have asked to resolve waits since the task that resolves them started.
     /// 0 if no task runs.
-    pub(crate) resolving: Arc<AtomicU32>,
+    pub(crate) resolving: Arc<PerRuntime<u32>>,
     pub(crate) store: Arc<S>,
 }
 
@@ -91,7 +98,7 @@ pub struct ClientBuilder<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized> Client<S> {
-    /// Creates a client of this store with the default settings: it notifies, and is notified by, every process
+    /// Creates a client of this store with the default settings. The client notifies, and is notified by, every process
     /// that uses the store. See [`Store::notifier`].
     ///
     /// Does not connect, and may be called outside a runtime.
@@ -116,11 +123,11 @@ impl<S: Store + ?Sized> Client<S> {
     /// Concurrent starts share a write: starts that arrive while a write is in progress form the next one.
     ///
     /// ```
-    /// # use windlass_core::{Client, Entry, Job, MemoryStore};
+    /// # use windlass::{Client, Entry, Job, MemoryStore};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
     /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
     /// # impl Entry for Mail {}
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
     /// let client = Client::new(MemoryStore::new());
     /// let first = client.start(Mail { to: "ada".into() }).key("order-7").priority(5).await?;
     /// let again = client.start(Mail { to: "ada".into() }).key("order-7").await?;
@@ -181,12 +188,12 @@ impl<S: Store + ?Sized> Client<S> {
         QueueBuilder::new(client, name.as_ref(), encoding)
     }
 
-    /// Lists the workers whose TTL has not passed since their latest heartbeat.
+    /// Lists the live workers: those whose latest heartbeat has not expired.
     pub async fn workers(&self) -> Result<Vec<WorkerInfo>> {
         Ok(commands::run(self, ListWorkers).await?.workers)
     }
 
-    /// Returns which processes the client's hints arrive from at present.
+    /// Returns which processes this client currently receives hints from.
     #[must_use]
     pub fn reach(&self) -> Reach {
         self.shared.dispatcher.reach()
@@ -199,8 +206,8 @@ impl<S: Store + ?Sized> Client<S> {
     ///
     /// # Errors
     ///
-    /// The error of the store. Hints that cannot be published within a few seconds are dropped: workers find
-    /// the changes by polling.
+    /// An error of the store. Hints that cannot be published within a few seconds are dropped: workers find the changes
+    /// by polling.
     pub async fn close(&self) -> Result<()> {
         self.shared.watcher.flush(FLUSH_TIMEOUT).await;
         self.shared.dispatcher.flush(FLUSH_TIMEOUT).await;
@@ -260,7 +267,7 @@ impl<S: ?Sized> Client<S> {
 }
 
 impl<S: Transactional> Client<S> {
-    /// Begins a transaction. Everything started in it exists once the transaction commits, or never.
+    /// Begins a transaction. Chains that are started in it exist once the transaction has committed.
     pub async fn begin(&self) -> Result<Tx<S>> {
         Tx::begin(self).await
     }
@@ -269,16 +276,15 @@ impl<S: Transactional> Client<S> {
     /// can be a transaction of the store, or one of the application's own database driver. The commands are
     /// refused if no transaction is open.
     ///
-    /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and
-    /// observers, and runs the commit hooks. It finds out by itself how the transaction ended, and which
-    /// changes were rolled back to a savepoint.
+    /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and observers, and
+    /// runs the commit hooks. It detects how the transaction ended, and which changes were rolled back to a savepoint.
     ///
     /// ```
-    /// # use windlass_core::{Client, Entry, Job, MemoryStore, Transactional};
+    /// # use windlass::{Client, Entry, Job, MemoryStore, Transactional};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
     /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
     /// # impl Entry for Mail {}
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
     /// let client = Client::new(MemoryStore::new());
     /// # let store = client.store();
     /// let mut tx = store.begin().await?;
@@ -293,7 +299,7 @@ impl<S: Transactional> Client<S> {
 }
 
 impl<S: Store + ?Sized> ClientBuilder<S> {
-    /// Sets the notifier. Default: the one that the store brings ([`Store::notifier`]).
+    /// Sets the notifier. Default: the store's own ([`Store::notifier`]).
     #[must_use]
     pub fn notifier(mut self, notifier: impl Notifier) -> Self {
         self.notifier = Some(Arc::new(notifier));

@@ -20,6 +20,8 @@ struct Inner {
     message: String,
     job_error: Option<ErrorText>,
     next_attempt_at: Option<Timestamp>,
+    /// Whether a job whose handler returns this error fails, without further attempts.
+    is_fatal: bool,
     inner: Option<Arc<dyn StdError + Send + Sync>>,
     /// Whether the message contains the text of `inner`.
     shows_inner: bool,
@@ -46,8 +48,8 @@ pub enum ErrorKind {
     AccessDenied,
     /// The store's schema is missing or older than this code needs. Migrate it.
     Outdated,
-    /// The store does not fit this code: its schema is newer, its server too old, or a setting unsuitable. Migrating
-    /// does not help.
+    /// This code does not work with the store: its schema is newer, its server is too old, or a setting is unsuitable.
+    /// Migrating does not help.
     Incompatible,
     /// The store contains invalid data. Inspect it before you continue.
     Corrupt,
@@ -59,7 +61,8 @@ pub enum ErrorKind {
     Changed,
     /// The attempt no longer holds its job. Stop working on it.
     LeaseLost,
-    /// The wait timed out or was cancelled. The awaited chain or job continues.
+    /// The wait timed out or was cancelled. The awaited chain or job continues, unless it waits for a blocker that
+    /// failed. See [`Error::job_error`].
     TimedOut,
     /// The awaited chain or queue job failed. See [`Error::job_error`].
     ChainFailed,
@@ -77,8 +80,8 @@ impl Error {
     }
 
     fn build(kind: ErrorKind, message: String, job_error: Option<ErrorText>) -> Self {
-        let (next_attempt_at, inner, shows_inner) = (None, None, false);
-        Self(Arc::new(Inner { kind, message, job_error, next_attempt_at, inner, shows_inner }))
+        let (next_attempt_at, is_fatal, inner, shows_inner) = (None, false, None, false);
+        Self(Arc::new(Inner { kind, message, job_error, next_attempt_at, is_fatal, inner, shows_inner }))
     }
 
     /// Changes a field of the error. Copies the error if it is shared.
@@ -152,7 +155,7 @@ impl Error {
     }
 
     /// Returns the stored error of the awaited chain or job. If the wait ended first ([`ErrorKind::TimedOut`]), this is
-    /// the error of the latest attempt.
+    /// the error of the latest attempt. If the job waits for a blocker that failed, this is the blocker's error.
     #[must_use]
     pub fn job_error(&self) -> Option<&ErrorText> {
         self.0.job_error.as_ref()
@@ -165,7 +168,19 @@ impl Error {
         self.0.next_attempt_at
     }
 
-    /// Creates the error of a store that does not support a command.
+    /// Marks the error of an outcome that cannot be stored. If the outcome exceeds a limit or breaks a rule, another
+    /// attempt would do so too: the job fails. Other errors are retried.
+    pub(crate) fn of_outcome(self) -> Self {
+        let is_refusal = self.inner().is_some_and(|inner| inner.is::<Refusal>());
+        self.change(|error| error.is_fatal = is_refusal)
+    }
+
+    /// Whether a job whose handler returns this error fails, without further attempts.
+    pub(crate) fn is_fatal(&self) -> bool {
+        self.0.is_fatal
+    }
+
+    /// Creates the error for a command that the store does not support.
     #[must_use]
     pub fn unsupported(command: &str) -> Self {
         Self::new(ErrorKind::Unsupported, format!("this store does not support `{command}`"))

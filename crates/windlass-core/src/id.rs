@@ -82,8 +82,8 @@ thread_local! {
     static SEEDED: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
 }
 
-/// Makes the ids that this thread generates deterministic: they derive from `seed`, and their first 48 bits
-/// count up from 1.
+/// Makes the ids that this thread generates deterministic: they are derived from `seed`, and their first 48 bits count
+/// up from 1.
 ///
 /// For simulations that must be reproducible. Such ids are unique only within one run.
 #[doc(hidden)]
@@ -123,8 +123,8 @@ pub struct Version(pub u64);
 impl Fence {
     /// Returns the fence of a job that has never been acquired.
     ///
-    /// It derives from the creation time in milliseconds. If a chain is deleted and later created again with
-    /// the same id, its fences therefore do not overlap with those before the deletion.
+    /// It is derived from the creation time in milliseconds, so that the fences of a chain that is deleted and later
+    /// created again with the same id do not overlap with the earlier ones.
     #[must_use]
     pub fn at_creation(created_at: Timestamp) -> Self {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
-//! use windlass_core::{Entry, Job, Then};
+//! use windlass::{Entry, Job, Then};
 //!
 //! #[derive(Serialize, Deserialize)]
 //! struct Provision { user: i64 }
@@ -92,9 +92,9 @@ pub trait Entry: Job {}
 /// both.
 ///
 /// The compiler rejects a type that is listed in `Next` without this implementation, but it cannot detect an
-/// implementation that is not listed. Such a continuation starts and runs. But the output of a chain that
-/// ends with it cannot be converted to the output of the entry type, so waiting for the chain returns an
-/// error. A [`JobGraph`] does not show the continuation either.
+/// implementation that is not listed. Such a continuation starts and runs, but the output of a chain that ends with it
+/// cannot be converted to the output of the entry type. Waiting for the chain then returns an error. A [`JobGraph`]
+/// does not show the continuation either.
 #[diagnostic::on_unimplemented(
     message = "`{N}` is not declared as a continuation of `{Self}`",
     label = "not a continuation of `{Self}`",
@@ -143,9 +143,9 @@ pub fn decode_output<J: Job>(last: &str, output: &Payload) -> Result<J::Output> 
 pub struct Search<'a> {
     last: &'a str,
     output: &'a Payload,
-    /// Pairs of type and depth that were already searched without success. They bound the search to the
-    /// number of types times the number of path lengths. Without them, types that continue with each other
-    /// would be searched again and again.
+    /// Pairs of type and depth that were already searched without success. They bound the search to the number of types
+    /// times the number of path lengths. Without them, types that continue with each other would be searched
+    /// repeatedly.
     seen: HashSet<(TypeId, usize)>,
 }
 

@@ -1,8 +1,7 @@
-//! The core of Windlass: the data types, the contracts of store, notifier and observer, the rules as a
-//! deterministic model, and the memory store that runs the model.
+//! The core of Windlass: the data types, the store, notifier and observer contracts, the rules as a deterministic
+//! model, and the memory store, which runs the model.
 //!
-//! - [`Store`] is where jobs are stored. [`Transactional`] adds support for the application's own
-//!   transactions.
+//! - [`Store`] keeps the jobs. [`Transactional`] adds support for the application's own transactions.
 //! - [`command`] contains the commands and replies of the store contract as plain data.
 //! - [`Model`](model::Model) implements the rules without I/O, clock or randomness.
 //! - [`MemoryStore`] is the model behind a lock.
@@ -39,8 +38,8 @@ pub mod queue;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
-    Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore, Outside, OutsideStep,
-    PendingAnnouncements, Plan, Start, Tx, Wait, plan,
+    ChainPages, ChangedChains, Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
+    Outside, OutsideStep, PendingAnnouncements, Plan, Start, Tx, Wait, plan,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
@@ -68,8 +67,8 @@ pub use record::{
 };
 pub use refusal::Refusal;
 pub use store::{
-    BoxFuture, Capabilities, Capability, Counters, Decorator, Finding, Store, TransactionDecorator,
-    Transactional, TxEnd, TxId,
+    BoxFuture, Capabilities, Capability, Counters, Decorator, Finding, Stalls, Store, TransactionDecorator,
+    Transactional, TxEnd, TxId, shared_file_system,
 };
 pub use time::{Millis, Timestamp};
 pub use uuid;

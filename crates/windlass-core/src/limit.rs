@@ -32,7 +32,7 @@ pub const CARRIED_MAX: usize = 100;
 pub const STEPS_MAX: usize = 100;
 /// The maximum number of chains that the search for a cycle of waiting chains visits.
 pub const CYCLE_SEARCH_MAX: usize = 1_000;
-/// The maximum number of dependents that one command resolves. A stored mark lets later commands resolve the
+/// The maximum number of dependents that one command resolves. It stores a mark, so that later commands resolve the
 /// rest.
 pub const RIPPLE_MAX: usize = 1_000;
 /// The maximum number of running jobs that a reap can exclude.

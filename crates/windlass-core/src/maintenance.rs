@@ -1,13 +1,12 @@
 //! Maintenance of the store, for workers, clients and the standalone reaper.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::{Handle, Id};
 use tokio::time::sleep;
 
-use crate::client::answered;
-use crate::client::{Announcements, Client};
+use crate::client::{Announcements, Client, PerRuntime, answered};
 use crate::command::{Expire, Reap, ReapReply, Types};
 use crate::error::Result;
 use crate::name::ErrorText;
@@ -37,27 +36,37 @@ pub(crate) async fn reap<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> R
 pub(crate) fn resolve_waits<S: Store + ?Sized>(client: &Client<S>) -> impl FnOnce() + Send + 'static {
     let client = client.clone();
     move || {
-        // One task serves all transactions that commit while it runs.
-        if client.shared.resolving.fetch_add(1, Ordering::AcqRel) == 0 {
+        let runtime = Handle::current();
+        // One task serves all transactions of this runtime that commit while it runs.
+        let is_first = client.shared.resolving.with(runtime.id(), |requests| {
+            *requests += 1;
+            *requests == 1
+        });
+        if is_first {
             // The guard exists before the task runs: a runtime that stops drops tasks that it has never polled.
-            let ends = ResolvingEnds(Some(Arc::clone(&client.shared.resolving)));
-            tokio::spawn(resolve_requested(client, ends));
+            let ends = ResolvingEnds(Some((Arc::clone(&client.shared.resolving), runtime.id())));
+            runtime.spawn(resolve_requested(client, ends));
         }
     }
 }
 
 /// Resolves waits until no further transaction has requested it.
 async fn resolve_requested<S: Store + ?Sized>(client: Client<S>, mut ends: ResolvingEnds) {
-    loop {
-        let requests = client.shared.resolving.load(Ordering::Acquire);
+    while let Some((resolving, runtime)) = &ends.0 {
+        let requests = resolving.with(*runtime, |requests| *requests);
         resolve_now(&client).await;
         // A transaction that committed during this round has raised the counter instead of starting a task.
         // The round may have missed its waits, so there must be another one.
-        let none = client.shared.resolving.compare_exchange(requests, 0, Ordering::AcqRel, Ordering::Acquire);
-        if none.is_ok() {
+        let is_over = resolving.with(*runtime, |current| {
+            let is_over = *current == requests;
+            if is_over {
+                *current = 0;
+            }
+            is_over
+        });
+        if is_over {
             // From here on the counter is the next task's.
             ends.0 = None;
-            return;
         }
     }
 }
@@ -89,12 +98,12 @@ async fn resolve_now<S: Store + ?Sized>(client: &Client<S>) {
 
 /// Resets the counter when the task ends, also by a panic or with its runtime. The next transaction can then
 /// start a task.
-struct ResolvingEnds(Option<Arc<AtomicU32>>);
+struct ResolvingEnds(Option<(Arc<PerRuntime<u32>>, Id)>);
 
 impl Drop for ResolvingEnds {
     fn drop(&mut self) {
-        if let Some(resolving) = &self.0 {
-            resolving.store(0, Ordering::Release);
+        if let Some((resolving, runtime)) = &self.0 {
+            resolving.remove(*runtime);
         }
     }
 }

@@ -19,11 +19,11 @@ use crate::time::{Millis, Timestamp};
 /// A store in the memory of this process: for tests, for development, and for work that may be lost with the
 /// process.
 ///
-/// It is the reference implementation: every store behaves as it does. Clones share their jobs and are closed
+/// It is the reference implementation: every other store behaves the same way. Clones share their jobs and are closed
 /// together.
 ///
-/// There is one writer at a time. An open transaction is a writer: other writes wait for its end, at most for
-/// the busy timeout. Readers never wait, and do not see uncommitted writes.
+/// There is one writer at a time. An open transaction is a writer: other writes wait until it ends, up to the busy
+/// timeout. Readers never wait, and do not see uncommitted writes.
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -84,7 +84,7 @@ impl MemoryStore {
     pub fn with_clock_and_busy_timeout(clock: Arc<dyn Clock>, busy_timeout: Duration) -> Self {
         let writer = Arc::new(Semaphore::new(1));
         let (state, commands) = (Mutex::default(), AtomicU64::new(0));
-        // Nobody outside this process can use the store.
+        // No other process can use the store.
         let notifier = InProcessNotifier::complete();
         Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands, notifier }) }
     }
@@ -126,7 +126,7 @@ impl MemoryStore {
 impl Stalls {
     /// Adds the latest stall.
     fn note(&mut self, stall: Stall) {
-        self.0.retain(|earlier| !earlier.gives_way_to(stall));
+        self.0.retain(|earlier| !earlier.is_superseded_by(stall));
         if !stall.lasted.is_zero() {
             self.0.push(stall);
         }
@@ -139,9 +139,9 @@ impl Stalls {
 }
 
 impl Stall {
-    /// Whether a later stall replaces this one: because it is at least as long, or because it ended so late
+    /// Whether a later stall supersedes this one: because it is at least as long, or because it ended so late
     /// that the grace period of this one is over for every owner that it protects.
-    fn gives_way_to(self, later: Self) -> bool {
+    fn is_superseded_by(self, later: Self) -> bool {
         later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
     }
 

@@ -23,6 +23,7 @@ mod row;
 mod rows;
 mod scan;
 mod settle;
+mod sorted;
 mod table;
 
 pub use query::PageScan;
@@ -58,6 +59,7 @@ impl Model {
     /// # Errors
     /// Returns an error if the command as a whole exceeds a limit. Nothing has changed in that case.
     pub fn apply(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
+        self.tables.start_log();
         let reply = self.run(now, command, false);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
@@ -68,12 +70,13 @@ impl Model {
     /// Such a transaction cannot see every job that waits for a chain. When it closes a chain, it therefore
     /// only marks the chain row, and a later command resolves the dependents.
     pub fn apply_in_snapshot(&mut self, now: Timestamp, command: &Command) -> Result<(Reply, Vec<Effect>)> {
+        self.tables.start_log();
         let reply = self.run(now, command, true);
         let effects = self.tables.take_log();
         Ok((reply?, effects))
     }
 
-    /// Like [`apply`](Self::apply), but discards the effects.
+    /// Like [`apply`](Self::apply), but without effects, which is cheaper: rows are changed in place.
     pub(crate) fn reply(&mut self, now: Timestamp, command: &Command) -> Result<Reply> {
         let reply = self.run(now, command, false);
         self.tables.clear_log();
@@ -106,12 +109,13 @@ impl Model {
     }
 }
 
-/// Executes a command at time `now` on the rows of a store: one that writes, or that gets jobs, chains or attempts by id.
+/// Executes a command at time `now` on the rows of a store. The command must be one that writes, or one that returns
+/// jobs, chains or attempts by id.
 ///
 /// # Errors
-/// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the command as a whole exceeds a limit, or is a query that
-/// each store answers by itself. Nothing has changed in that case. Returns any error of the rows; then the caller must
-/// discard the changes.
+/// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the command as a whole exceeds a limit, or if it is a
+/// query that each store implements itself. Nothing has changed in that case. Also returns any error of the rows; after
+/// such an error, the caller must discard the changes.
 pub fn execute<R: Rows>(rows: &mut R, now: Timestamp, command: &Command) -> Result<Reply> {
     Execution::new(rows, now).run(command)
 }

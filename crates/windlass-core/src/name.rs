@@ -2,6 +2,7 @@
 //! ones.
 
 use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -118,6 +119,24 @@ fn check_name(text: &str) -> Result<(), Refusal> {
         length if length > NAME_MAX_BYTES => Err(Refusal::NameTooLong),
         _ if text.contains(char::is_control) => Err(Refusal::NameWithControl),
         _ => Ok(()),
+    }
+}
+
+impl TypeName {
+    /// Like [`new`](Self::new), for the name of a declared job type. Jobs of one type that a thread creates one after
+    /// the other share an allocation.
+    pub(crate) fn declared(name: &'static str) -> Result<Self, Refusal> {
+        thread_local! {
+            static LATEST: RefCell<Option<(&'static str, TypeName)>> = const { RefCell::new(None) };
+        }
+        LATEST.with_borrow_mut(|latest| match latest {
+            Some((known, shared)) if std::ptr::eq(*known, name) => Ok(shared.clone()),
+            _ => {
+                let new = Self::new(name)?;
+                *latest = Some((name, new.clone()));
+                Ok(new)
+            }
+        })
     }
 }
 

@@ -55,8 +55,8 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
     /// Whether a subscriber may be waiting for this chain to close. Returns `true` if the notifier does not
     /// know.
     ///
-    /// Most chains close without a subscriber. Publishers call this first to skip needless hints. Answers
-    /// immediately, from what the notifier already knows.
+    /// Most chains close without a subscriber. Publishers call this first to skip needless hints. Does not wait: uses
+    /// only what the notifier already knows.
     fn is_awaited(&self, _chain: ChainId) -> bool {
         true
     }
@@ -70,15 +70,15 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Returns which processes hints arrive from at present. Answers immediately.
+    /// Returns which processes hints currently arrive from. Does not wait.
     ///
     /// Workers and waits poll rarely while hints arrive from everywhere, and often otherwise.
     fn reach(&self) -> Reach {
         Reach::Process
     }
 
-    /// Closes the notifier and ends its subscriptions. Later calls return an error of kind `Closed`. Closing
-    /// again does nothing.
+    /// Closes the notifier and ends its subscriptions. Later calls return an error of kind `Closed`. Closing it again
+    /// does nothing.
     fn close(&self) -> BoxFuture<'_, Result<()>>;
 }
 
@@ -90,11 +90,11 @@ pub enum Reach {
     Everywhere,
     /// This process only, or it is not known yet.
     Process,
-    /// This process only, although the notifier is meant to reach others: it cannot connect, for this reason.
+    /// This process only, because the notifier cannot connect, for this reason.
     Lost(Error),
 }
 
-/// A notification that something has changed.
+/// A notification about a change in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {

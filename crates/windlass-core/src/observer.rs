@@ -65,7 +65,7 @@ impl Observer for NoObserver {
     }
 }
 
-/// The job that an event is about.
+/// The job that an event concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct About {
@@ -88,7 +88,7 @@ pub struct About {
     pub worker_name: Option<WorkerName>,
 }
 
-/// The worker that an event is about.
+/// The worker that an event concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AboutWorker {
@@ -104,9 +104,9 @@ pub struct AboutWorker {
 pub enum Event {
     /// A worker started.
     WorkerStarted(AboutWorker),
-    /// A worker's loop failed with an error and continues.
+    /// A worker's main loop encountered an error. The worker continues.
     WorkerFailed(AboutWorker, ErrorText),
-    /// A worker acquires no more jobs.
+    /// A worker is stopping and acquires no more jobs.
     WorkerStopping(AboutWorker),
     /// A worker stopped.
     WorkerStopped(AboutWorker),
@@ -139,16 +139,16 @@ pub enum Event {
     HandlerMissing(About),
     /// An attempt failed. The job is retried at this time.
     AttemptFailed(About, ErrorText, Timestamp),
-    /// An attempt asked to run again at this time.
+    /// An attempt rescheduled its job to this time. The attempt does not count.
     AttemptRescheduled(About, Timestamp),
-    /// An attempt was released without being counted.
+    /// The worker requeued the job because it was stopping. The attempt does not count.
     AttemptReleased(About),
     /// The lease of an attempt expired. The job was requeued, failed if this was its last attempt, or
     /// cancelled if it was asked to stop.
     AttemptReaped(About),
-    /// A job completed. If the chain continues, this is the next job.
+    /// A job completed. If the chain continues, has the id of the next job.
     JobCompleted(About, Option<JobId>),
-    /// A job failed, with no more attempts.
+    /// A job failed, without further attempts.
     JobFailed(About, ErrorText),
     /// A job was cancelled.
     JobCancelled(About),
@@ -160,14 +160,14 @@ pub enum Event {
     ChainDeleted(ChainId, TypeName),
     /// A chain was removed because its retention ended.
     ChainExpired(ChainId, TypeName),
-    /// A handler kept the transaction that ends its job open for this long, which is too long.
+    /// A handler kept the transaction that ends its job open for this long: 5 s or longer.
     TransactionLong(About, Duration),
     /// A middleware failed after the outcome of the attempt had been written.
     MiddlewareFailed(About, ErrorText),
     /// A hook that runs after the handler failed. The job ends as if there were no hook.
     HookFailed(About, ErrorText),
-    /// A command of the store failed.
+    /// A store command failed. Has the name of the command.
     StoreFailed(&'static str, ErrorText),
-    /// A call to the notifier failed.
+    /// A call to the notifier failed. Has the name of the call.
     NotifierFailed(&'static str, ErrorText),
 }

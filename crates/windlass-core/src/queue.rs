@@ -1,19 +1,19 @@
-//! Queues: jobs under the caller's own ids, with results that callers can wait for and that are cached.
+//! Queues: jobs under the caller's own ids, whose results are cached and can be awaited.
 //!
-//! A queue is a typed view on one-job chains:
+//! A queue is a typed view of one-job chains:
 //!
 //! - The queue's name is the name of a job type, chosen at run time.
-//! - The caller's id is the chain's key, so an id is enqueued once, however many callers enqueue it.
+//! - The caller's id is the chain's key, so an id is enqueued once, no matter how many callers enqueue it.
 //! - The TTL of the result is the chain's retention, which is also how long the id is held.
 //!
 //! Leases, retries, reaping, pausing and transactions work as for any other job.
 //!
 //! ```
 //! use std::time::Duration;
-//! use windlass_core::queue::{Enqueued, Item};
-//! use windlass_core::{BoxError, Client, MemoryStore};
+//! use windlass::queue::{Enqueued, Item};
+//! use windlass::{BoxError, Client, MemoryStore};
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 //! let client = Client::new(MemoryStore::new());
 //! let squares = client.queue::<u64, u64>("squares").attempts(5).build()?;
 //!
@@ -33,8 +33,8 @@
 //!
 //! - `TimedOut`: the wait ended; the job continues. [`job_error`](crate::Error::job_error) is the error of its latest
 //!   attempt, and [`next_attempt_at`](crate::Error::next_attempt_at) the time of the next one.
-//! - `ChainFailed`: the handler failed the job for good; [`job_error`](crate::Error::job_error) is the
-//!   handler's error.
+//! - `ChainFailed`: the handler failed the job permanently; [`job_error`](crate::Error::job_error) is the handler's
+//!   error.
 //! - `AttemptsExhausted`: the job failed in its last attempt.
 //! - `ChainCancelled`: the job was cancelled.
 //! - `NotFound`: the job was deleted during the wait.
@@ -261,18 +261,18 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// Like [`visibility`](Self::visibility), for handlers that must not run longer.
+    /// Like [`visibility`](Self::visibility), for handlers that must not run longer than this.
     ///
-    /// After this time the handler is asked to stop. The job stays hidden for at most half that time again.
-    /// Then the handler is dropped and the job is retried.
+    /// After this time, the handler is asked to stop. If it has not ended after at most half that time again, the
+    /// handler is dropped and the job is retried.
     pub fn fixed_visibility(mut self, visibility: Duration) -> Self {
         (self.options.visibility, self.options.is_fixed) = (visibility, true);
         self
     }
 
     /// Sets the delay before a failed attempt is retried. [`Backoff::NONE`] retries immediately. Default: 1 s, doubled
-    /// up to 1 h, with 10 % jitter. So by default, a job whose attempts fail immediately fails after about 7 s, before
-    /// a wait times out.
+    /// up to 1 h, with 10 % jitter. With the defaults, a job whose attempts all fail immediately has failed after about
+    /// 7 s, before a wait times out.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self
@@ -299,8 +299,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> QueueBuilder<P, O> {
         self
     }
 
-    /// Calls `hook` after a success or a final failure, before it is stored. The hook may change the result,
-    /// the error and how long they are kept. See [`Executed`].
+    /// Calls `hook` after a success or a final failure, before the outcome is stored. The hook may change the result or
+    /// the error, and how long it is kept. See [`Executed`].
     pub fn after_execution<F, Fut, E>(mut self, hook: F) -> Self
     where
         F: Fn(Executed<P, O>) -> Fut + Send + Sync + 'static,

@@ -32,18 +32,18 @@ const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 /// The timeout for releasing the lock on shutdown.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Requeues jobs whose worker died or hangs, including jobs of types that no running worker handles. Also
-/// removes chains whose retention has ended.
+/// Requeues jobs whose worker crashed or hangs, including jobs of types that no running worker handles. Also removes
+/// chains whose retention has ended.
 ///
-/// Every worker does this for its own types, so a separate reaper is rarely needed. If several reapers run,
-/// one leads: it holds a lock in the store and renews it. If the leader stops renewing, the lock expires
-/// after its TTL and another reaper takes over. Two reapers that lead at the same time for a moment are
-/// harmless.
+/// Every worker does this for its own types, so a separate reaper is rarely needed. If several reapers run, one of them
+/// leads: it holds a lock in the store and renews it. If the leader stops renewing, the lock expires after its TTL and
+/// another reaper takes over. It does no harm if two reapers briefly lead at the same time.
 ///
 /// ```
-/// use windlass_core::{Client, MemoryStore, Reaper};
+/// use windlass::reaper::Reaper;
+/// use windlass::{Client, MemoryStore};
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// let client = Client::new(MemoryStore::new());
 /// let reaper = Reaper::new(&client).start().await?;
 /// reaper.leadership().wait_for(|leads| *leads).await.expect("it runs");
@@ -89,8 +89,8 @@ impl<S: Store + ?Sized> Reaper<S> {
         self
     }
 
-    /// Sets how often the owners are assumed to renew their leases. Default: 30 s. In a store with a single
-    /// writer, the reaper leaves owners this much time to renew after a stall.
+    /// Sets how often workers are assumed to renew their leases. Default: 30 s. On a store with a single writer, the
+    /// reaper allows workers this much time to renew after a stall.
     pub fn renewal(mut self, renewal: Duration) -> Self {
         self.renewal = renewal;
         self

@@ -67,7 +67,7 @@ impl Status {
 pub enum ClosedAs {
     /// It completed.
     Completed,
-    /// It failed, with no more attempts.
+    /// It failed, without further attempts.
     Failed,
     /// It was cancelled.
     Cancelled,
@@ -86,7 +86,7 @@ impl From<ClosedAs> for Status {
 /// What a job does when a blocker chain fails or is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnBlockerFailure {
-    /// The job keeps waiting, since the blocker can be retried. The default.
+    /// The job keeps waiting, because the blocker can be retried. The default.
     #[default]
     Wait,
     /// The job fails, and its chain with it.
@@ -129,7 +129,8 @@ impl KeyHold {
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_core::{Millis, Retention};
+/// use windlass::Retention;
+/// use windlass::time::Millis;
 ///
 /// let hour = Duration::from_secs(60 * 60);
 /// let retention = Retention::all(hour).failed(24 * hour);
@@ -341,7 +342,7 @@ pub struct Closed {
 /// An attempt of a job, ended or running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptRecord {
-    /// The attempt number. A released or rescheduled attempt does not count, so the next attempt may have the
+    /// The attempt number. A requeued or rescheduled attempt does not count, so the next attempt may have the
     /// same number.
     pub attempt: u32,
     /// The fence of the attempt.
@@ -371,13 +372,13 @@ pub enum AttemptEnd {
     Continued,
     /// The attempt failed, and the job will be retried.
     Retried,
-    /// The attempt asked to run again at another time. It does not count.
+    /// The attempt rescheduled the job. It does not count.
     Rescheduled,
-    /// The job failed, with no more attempts.
+    /// The job failed, without further attempts.
     Failed,
     /// The attempt failed, and it was the last allowed attempt.
     Exhausted,
-    /// The worker returned the job. The attempt does not count.
+    /// The worker requeued the job because it was stopping. The attempt does not count.
     Released,
     /// The lease expired.
     Reaped,

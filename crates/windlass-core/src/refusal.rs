@@ -41,8 +41,7 @@ pub enum Refusal {
     TooManyBlockers,
     /// A settlement or step carries more chains than [`CARRIED_MAX`].
     TooManyCarried,
-    /// There are no steps, more than [`STEPS_MAX`], or steps after the one that ends the
-    /// chain.
+    /// There are no steps, more than [`STEPS_MAX`] steps, or steps after the one that ends the chain.
     StepsInvalid,
     /// The id belongs to another chain or job.
     IdTaken,
@@ -102,7 +101,8 @@ impl fmt::Display for Refusal {
             Self::TooManyCarried => {
                 write!(
                     f,
-                    "more than {CARRIED_MAX} chains start with the outcome: start some of them separately"
+                    "more than {CARRIED_MAX} chains start with the outcome: take an `Attempt` and call \
+                     `step.start_many`, or start some of them separately"
                 )
             }
             Self::StepsInvalid => {

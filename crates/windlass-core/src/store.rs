@@ -1,4 +1,4 @@
-//! The [`Store`] trait: where jobs are stored.
+//! The [`Store`] trait, which every store implements.
 //!
 //! The documentation of each method is its contract. Every sentence of it is covered by a case in
 //! `windlass-conformance`.
@@ -6,6 +6,8 @@
 mod any;
 mod capability;
 mod decorator;
+mod mount;
+mod stall;
 
 use std::fmt;
 use std::future::Future;
@@ -15,6 +17,8 @@ use std::sync::Arc;
 pub(crate) use any::AnyStore;
 pub use capability::{Capabilities, Capability};
 pub use decorator::{Decorator, TransactionDecorator};
+pub use mount::shared_file_system;
+pub use stall::Stalls;
 
 use crate::command::{
     Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, Command, CompleteFromOutside,
@@ -32,16 +36,16 @@ use crate::notifier::{InProcessNotifier, Notifier};
 /// The boxed future that the methods of stores and notifiers return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A place where jobs are stored. Each method executes one command.
+/// Stores jobs. Each method executes one command.
 ///
 /// # Contract of every command
 ///
 /// - **Atomic.** A command takes effect completely or not at all. Concurrent commands behave as if they ran
 ///   one after the other.
-/// - **Batched.** A command takes many items in a fixed number of round trips, however many items there are.
-///   The reply has one entry per item, in the order of the request. Items that concern the same chain, job or
-///   key take effect in that order: a later item sees the result of an earlier one. Consequences of the items
-///   (see [`Ripple`](crate::command::Ripple)) are processed last. An empty command returns an empty reply.
+/// - **Batched.** A command takes many items in a fixed number of round trips, regardless of the number of items. The
+///   reply has one entry per item, in the order of the request. Items that concern the same chain, job or key take
+///   effect in that order: a later item sees the result of an earlier one. Consequences of the items (see
+///   [`Ripple`](crate::command::Ripple)) are processed last. An empty command returns an empty reply.
 /// - **Independent items.** An item that is refused writes nothing, reports the reason, and does not affect
 ///   the other items.
 /// - **The store's clock decides.** A command takes effect at one point in time on the store's clock. No
@@ -83,13 +87,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// - If a chain with the same id and type is stored, the creation is *repeated*: nothing is written, and
     ///   the reply is `New` with the current state of the chain's latest job. If the id belongs to a chain of
     ///   another type or to another job, the chain is *refused*.
-    /// - If another chain of the same type holds the key, nothing is written, and the reply is that
-    ///   *existing* chain with its status and output. Input, schedule and blockers are ignored. An open chain
-    ///   holds its key. A closed chain holds its key until its retention ends, if its outcome is one of those
-    ///   that hold the key. In both cases the hold ends with the key's window, counted from the chain's
-    ///   creation. If the holder is the chain named in `replaces`, the new chain takes the key over. A key
-    ///   points at one chain only: storing a chain with a key detaches the key from its previous chain, open
-    ///   or not. This holds under any concurrency.
+    /// - If another chain of the same type holds the key, nothing is written, and the reply is that *existing* chain
+    ///   with its status and output. Input, schedule and blockers are ignored. An open chain holds its key. A closed
+    ///   chain holds its key until its retention ends, if its outcome is one of those that hold the key. In both cases
+    ///   the hold ends with the key's window, counted from the chain's creation. If the holder is the chain named in
+    ///   `replaces`, the new chain takes over the key. A key points at one chain only: storing a chain with a key
+    ///   detaches the key from its previous chain, open or not. This holds under any concurrency.
     /// - If a blocker chain is not stored, the chain is *refused*.
     /// - Otherwise the chain is stored. Its first job is `blocked` while a blocker chain has not completed,
     ///   else `pending`. If a blocker failed or was cancelled, the job's policy decides: the job keeps
@@ -144,21 +147,21 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// - `Release` returns the job to its state before the acquire: the attempt does not count, and the due
     ///   time is kept.
     ///
-    /// `Complete` and `Continue` can carry chains to create, with the same results as `create`. The carried
-    /// chains are created first. At that point the settled job's chain still holds its key, so a successor
-    /// takes the key over with `replaces`. The blockers of the next job may name carried chains. If a carried
-    /// chain is refused, the whole settlement is refused and nothing of it is written.
+    /// `Complete` and `Continue` can carry chains to create, with the same results as `create`. The carried chains are
+    /// created first. At that point the settled job's chain still holds its key, so a successor takes over the key with
+    /// `replaces`. The blockers of the next job may name carried chains. If a carried chain is refused, the whole
+    /// settlement is refused and nothing of it is written.
     ///
     /// If a job was asked to stop, an outcome that would keep its chain open (`Continue`, `Retry`,
     /// `Reschedule`, `Release`) cancels it instead, and the carried chains are not created. `Complete` and
     /// `Fail` apply as usual, except that a carried chain that `replaces` the job's own chain is not created:
     /// a recurring chain ends there.
     ///
-    /// A closed chain is kept until its retention for that outcome ends. `Complete` and `Fail` can override
-    /// the retention. The dependents of the chain are resolved in their order of creation. A completed chain
-    /// resolves the wait. For a failed or cancelled chain, the policy of each dependent decides. A job
-    /// without unresolved blockers becomes `pending`, due at its time, or now if that time has passed. No job
-    /// stays blocked, however many of its blockers close at the same time and in whatever order.
+    /// A closed chain is kept until its retention for that outcome ends. `Complete` and `Fail` can override the
+    /// retention. The dependents of the chain are resolved in their order of creation. A completed chain resolves the
+    /// wait. For a failed or cancelled chain, the policy of each dependent decides. A job without unresolved blockers
+    /// becomes `pending`, due at its time, or now if that time has passed. No job stays blocked, no matter how many of
+    /// its blockers close at the same time, or in which order.
     ///
     /// The reply lists the unblocked jobs and the closed chains. Dependents above
     /// [`RIPPLE_MAX`](crate::limit::RIPPLE_MAX), and dependents whose row another transaction has locked, are
@@ -360,8 +363,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         Counters::default()
     }
 
-    /// Returns a notifier that reaches every process which uses this store. A client uses it unless it is
-    /// given another one, so it should connect when it is first used: this may be called outside a runtime.
+    /// Returns a notifier that reaches every process that uses this store. Clients use it by default. This method may
+    /// be called outside a runtime, so the notifier should connect when it is first used.
     ///
     /// Default: an [`InProcessNotifier`], which reaches no other process.
     fn notifier(&self) -> Arc<dyn Notifier> {
@@ -376,16 +379,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxId(pub u64);
 
-/// How a transaction has ended.
+/// Whether and how a transaction has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TxEnd {
-    /// It has not.
+    /// The transaction is still open.
     Open,
-    /// It was committed.
+    /// The transaction was committed.
     Committed,
-    /// It was rolled back.
+    /// The transaction was rolled back.
     RolledBack,
-    /// It was committed or rolled back.
+    /// The transaction has ended, but the store does not know how.
     Unknown,
 }
 
@@ -460,8 +463,8 @@ pub trait Transactional: Store {
     /// Rolls a transaction back and discards its writes.
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
-    /// Checks that `tx` is inside an open transaction, and identifies it for [`ends`](Self::ends).
-    /// Outside a transaction, a command would commit by itself.
+    /// Checks that `tx` is inside an open transaction, and identifies it for [`ends`](Self::ends). Outside a
+    /// transaction, each command would commit immediately.
     ///
     /// The default does nothing. It suits stores with a single writer whose commands detect this themselves.
     ///
@@ -473,10 +476,10 @@ pub trait Transactional: Store {
         Box::pin(async { Ok(TxId::default()) })
     }
 
-    /// Returns for each transaction how it has ended, if it has. May wait for them to end.
+    /// For each transaction, returns whether and how it has ended. May wait for them to end.
     ///
-    /// The default creates nothing, in a write of its own. It suits stores with a single writer: the write
-    /// succeeds when no transaction is open.
+    /// The default sends an empty write. It suits stores with a single writer, where the write succeeds only when no
+    /// transaction is open.
     fn ends(&self, transactions: Vec<TxId>) -> BoxFuture<'_, Result<Vec<TxEnd>>> {
         let write = self.create(Create { chains: Vec::new() });
         Box::pin(async move { write.await.map(|_| vec![TxEnd::Unknown; transactions.len()]) })

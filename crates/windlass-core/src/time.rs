@@ -12,20 +12,20 @@ use crate::refusal::Refusal;
 
 /// A point in time on the store's clock, in milliseconds since the Unix epoch.
 ///
-/// Converts from and to [`SystemTime`], and methods that take a time accept both. With the feature `jiff`, it also
-/// converts from and to `jiff::Timestamp`.
+/// Converts to and from [`SystemTime`], and methods that take a time accept both. With the feature `jiff`, it also
+/// converts to and from `jiff::Timestamp`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
-/// use windlass_core::Timestamp;
+/// use windlass::Timestamp;
 ///
 /// let noon = Timestamp::from_millis(1_794_744_000_000)?;
 /// let later = SystemTime::from(noon) + Duration::from_secs(90);
 /// assert_eq!(Timestamp::from(later).to_string(), "2026-11-15T12:01:30.000Z");
 /// assert_eq!(Timestamp::from(later).since(noon), Duration::from_secs(90));
-/// # Ok::<(), windlass_core::Error>(())
+/// # Ok::<(), windlass::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -61,6 +61,13 @@ impl Timestamp {
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         humantime::format_rfc3339_millis((*self).into()).fmt(f)
+    }
+}
+
+/// The same as [`Display`](fmt::Display).
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -32,7 +32,7 @@ pub use any_attempt::AnyAttempt;
 pub use attempt::{Attempt, Ctx, Done, Prepare, Step};
 pub use builder::{Running, Worker};
 pub use data::{Argument, Data};
-pub(crate) use data::{Values, argument, lacks};
+pub(crate) use data::{Values, argument, missing};
 pub use ended::Ended;
 pub(crate) use failure::{Failure, Retry, error_text};
 pub use failure::{Fatal, RetryAfter};

@@ -1,8 +1,8 @@
 //! The encoding of rows and effects. `docs/file-format.md` describes it.
 //!
 //! Numbers are variable-length (LEB128), ids have 16 bytes, and texts and bytes are preceded by their length. Decoding
-//! never trusts a length: it fails if there are fewer bytes. Every value is checked on the way in, as it is when a client
-//! sends it.
+//! never trusts a length: it fails if there are fewer bytes. Every decoded value is validated in the same way as a
+//! value from a client.
 
 mod row;
 
@@ -25,10 +25,10 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// More jobs than this were never created.
+/// The highest valid creation number. No store can ever have created so many jobs.
 const SEQ_MAX: u64 = 1 << 62;
 
-/// The number of names from which they are forgotten. Most programs have a few dozen.
+/// The number of cached names above which the cache is cleared. Most programs have a few dozen.
 const NAMES_MAX: usize = 10_000;
 
 type Decoded<T> = Result<T, Malformed>;
@@ -72,7 +72,7 @@ impl Encoder {
     }
 
     pub(crate) fn payload(&mut self, payload: &Payload) {
-        // JSON is by far the most common codec. An empty name stands for it.
+        // JSON is by far the most common codec, so it is stored as an empty name.
         self.text(if payload.codec().is_json() { "" } else { payload.codec().as_str() });
         self.bytes(payload.bytes());
     }
@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
         u32::try_from(self.number()?).map_err(|_| Malformed("a number is too large"))
     }
 
-    /// Reads a number in the order of creation, which counts up from 1.
+    /// Reads a creation number, which counts up from 1.
     pub(crate) fn seq(&mut self) -> Decoded<u64> {
         let seq = self.number()?;
         if seq < SEQ_MAX { Ok(seq) } else { Err(Malformed("a number is too large")) }

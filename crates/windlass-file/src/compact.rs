@@ -1,9 +1,9 @@
 //! Compaction: keeps the size of the folder proportional to what is stored.
 //!
 //! When the journals have grown larger than the last snapshot, a thread starts a new generation and writes a new
-//! snapshot. Writers go on meanwhile. They wait only for the seal of the old journal, which is a batch of its own, and
-//! while a group of rows is read. A compaction that has begun is finished before the store is closed: otherwise a folder
-//! that only short-lived programs use would never be compacted.
+//! snapshot. Writers continue meanwhile. They wait only for the seal of the old journal, which is a separate batch, and
+//! while a group of rows is read. Closing the store waits for a compaction that has begun: otherwise a folder that only
+//! short-lived programs use would never be compacted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,13 +20,13 @@ use crate::shared::Shared;
 use crate::snapshot::Writer;
 use crate::state::State;
 
-/// How many rows are read at once, while writers wait.
+/// The number of rows that are read in one go, while writers wait.
 const ROWS_AT_ONCE: usize = 512;
 
 /// How long to wait after a failed compaction.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What compactions have done since the store was opened.
+/// Statistics about compactions since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionStats {
     /// The number of compactions that this store has completed.
@@ -37,7 +37,7 @@ pub struct CompactionStats {
 
 #[derive(Debug)]
 pub(crate) struct Compaction {
-    /// The size of the journals below which nothing is compacted.
+    /// The minimum size of the journals for a compaction.
     at_bytes: u64,
     is_running: AtomicBool,
     completed: AtomicU64,
@@ -88,7 +88,7 @@ impl Compaction {
 }
 
 impl Shared {
-    /// Starts a compaction in a thread of its own if the journals have grown enough.
+    /// Starts a compaction in a separate thread if the journals have grown enough.
     pub(crate) fn compact_if_needed(self: Arc<Self>) {
         let is_needed = self.state().is_ok_and(|state| self.compaction.is_needed(&state));
         if !is_needed || self.is_closed() || self.compaction.has_failed_lately() {
@@ -103,7 +103,7 @@ impl Shared {
             shared.compaction.note_end(&compacted);
             if let Err(error) = compacted {
                 let folder = shared.folder.path().display();
-                tracing::warn!(%folder, %error, "the folder was not compacted; this is tried again later");
+                tracing::warn!(%folder, %error, "the folder was not compacted; this will be retried later");
             }
             shared.compaction.is_running.store(false, Ordering::Release);
         };
@@ -112,8 +112,8 @@ impl Shared {
         }
     }
 
-    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process does so, or,
-    /// unless it is `forced`, if another process has done so.
+    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process is
+    /// compacting the folder. Unless `forced`, also does nothing if another process has already compacted it.
     pub(crate) fn compact(&self, forced: bool) -> Result<()> {
         let io = |error| self.folder.io("cannot compact the folder", error);
         let only_one = self.folder.disk.open_or_create(COMPACT).map_err(io)?;
@@ -165,7 +165,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes the last snapshot, which may be that of another process. Returns whether the journals have grown enough since.
+    /// Records the last snapshot, which another process may have written. Returns whether the journals have grown
+    /// enough since.
     fn note_snapshot(&self, files: &Files) -> std::io::Result<bool> {
         let latest = files.base();
         let known = self.state().map_or(latest, |state| state.snapshot);
@@ -228,7 +229,7 @@ impl Shared {
         Ok(result)
     }
 
-    /// Removes the files of earlier generations. The oldest are removed first: the rest can always be read.
+    /// Removes the files of earlier generations. The oldest are removed first, so that the rest can always be read.
     fn remove_before(&self, generation: u64) -> std::io::Result<()> {
         let Ok(files) = Files::list(&*self.folder.disk) else { return Ok(()) };
         for old in files.snapshots.into_iter().filter(|old| *old < generation) {

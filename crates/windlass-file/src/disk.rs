@@ -1,4 +1,4 @@
-//! Access to the disk, as a trait: tests replace it by a disk that fails, and that forgets what was not synced.
+//! Access to the disk, as a trait, so that tests can replace it with a disk that fails and that loses unsynced writes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::mount::shared_file_system;
+use windlass_core::shared_file_system;
 
 /// A folder on a disk. Names are names of files in the folder.
 pub(crate) trait Disk: fmt::Debug + Send + Sync {
@@ -59,7 +59,7 @@ pub(crate) trait DiskFile: fmt::Debug + Send + Sync {
     /// Waits until the data and the size are on the disk.
     fn sync(&self) -> io::Result<()>;
 
-    /// Takes the lock of the file. Returns `false` if another open file has it.
+    /// Acquires the lock of the file. Returns `false` if another open file holds it.
     fn try_lock(&self) -> io::Result<bool>;
 
     /// Releases the lock of the file.
@@ -70,7 +70,7 @@ pub(crate) trait DiskFile: fmt::Debug + Send + Sync {
 }
 
 impl dyn DiskFile + '_ {
-    /// Reads exactly these bytes. Returns `None` if the file ends before.
+    /// Fills the buffer. Returns `None` if the file ends earlier.
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<Option<()>> {
         let mut done = 0;
         while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -104,8 +104,8 @@ impl Disk for RealDisk {
         let folder = std::path::absolute(&self.folder)?;
         let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
         fs::create_dir_all(&folder)?;
-        // Otherwise a power failure could remove the new folders, with all that was synced in them. The folder itself may
-        // have been created by a process that was killed before it could sync its name.
+        // Otherwise a power failure could remove the new folders, with everything that was synced in them. The folder
+        // itself may have been created by a process that was killed before it could sync the name.
         let new = missing.into_iter().filter_map(Path::parent).chain(folder.parent());
         new.collect::<BTreeSet<_>>().into_iter().try_for_each(sync_names)
     }
@@ -142,9 +142,7 @@ impl Disk for RealDisk {
     }
 
     fn shared_file_system(&self) -> Option<String> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let location = self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone());
-        shared_file_system(&mounts, &location).map(str::to_owned)
+        shared_file_system(&self.folder)
     }
 
     fn is_current(&self, name: &str, file: &dyn DiskFile) -> bool {

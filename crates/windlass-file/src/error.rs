@@ -12,7 +12,7 @@ use crate::frame::{BadHeader, VERSION};
 pub(crate) fn from_io(action: &str, folder: &Path, error: io::Error) -> Error {
     let (kind, remedy) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            (ErrorKind::Unavailable, "free some space; the store continues by itself")
+            (ErrorKind::Unavailable, "free some space; the store then continues automatically")
         }
         io::ErrorKind::PermissionDenied => (
             ErrorKind::AccessDenied,

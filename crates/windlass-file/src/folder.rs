@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `journal-N` | the batches of generation N, the last one incomplete if a process was killed |
 //! | `snapshot-N` | all rows, for the start of generation N |
-//! | `head` | the end of the journal that is known to be synced |
-//! | `lock`, `turn`, `compact` | empty; their locks say who writes, who is next, and who compacts |
-//! | `holder` | the process that had the lock last, for messages |
+//! | `head` | the offset up to which the journal is known to be synced |
+//! | `lock`, `turn`, `compact` | empty; the locks of the process that writes, of the next one, and of the one that compacts |
+//! | `holder` | the last process that held the lock, for messages |
 //!
-//! A file with the suffix `.tmp` is incomplete. It gets its name after it was synced.
+//! A file with the suffix `.tmp` is incomplete. It is renamed after it has been synced.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
 }
 
-/// A place in the journal, between two records.
+/// A position in the journal, between two records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) generation: u64,
@@ -122,32 +122,32 @@ pub(crate) struct Folder {
     head: Arc<dyn DiskFile>,
 }
 
-/// How often `head` is read if it is invalid, because another process may be writing it.
+/// The number of tries to read `head` if it is invalid, because another process may be writing it.
 const HEAD_TRIES: usize = 20;
 
 const HEAD_BYTES: usize = 64;
 const HEAD_MAGIC: [u8; 8] = *b"windhead";
 
 impl Folder {
-    /// Creates the first journal. The caller has the lock.
+    /// Creates the first journal. The caller holds the lock.
     pub(crate) fn create(disk: Arc<dyn Disk>, head: Arc<dyn DiskFile>) -> Result<Self> {
         let folder = Self { disk, id: Uuid::now_v7(), head };
         folder.prepare_journal(1)?;
         folder.install(&journal_name(1))?;
-        // An old `head` would have the id of another folder, which is ignored.
+        // An old `head` has the id of another folder, and is ignored.
         folder
             .publish(Position::start(1, 1))
             .map_err(|error| folder.io("cannot write the file `head`", error))?;
         Ok(folder)
     }
 
-    /// Whether `head` says that there was a journal, of any folder.
+    /// Whether `head` shows that there was a journal, of any folder.
     pub(crate) fn was_published(head: &dyn DiskFile) -> bool {
         let mut bytes = [0; HEAD_BYTES];
         matches!(head.read_exact_at(&mut bytes, 0), Ok(Some(()))) && is_head(&bytes)
     }
 
-    /// Opens an existing folder. The caller has the lock.
+    /// Opens an existing folder. The caller holds the lock.
     pub(crate) fn existing(disk: Arc<dyn Disk>, head: Arc<dyn DiskFile>, files: &Files) -> Result<Self> {
         let path = disk.path().to_owned();
         let newest = match files.snapshots.last() {
@@ -190,7 +190,7 @@ impl Folder {
         None
     }
 
-    /// Makes the end of the journal known to other processes. The caller has synced the journal up to there.
+    /// Publishes the end of the journal to other processes. The caller has synced the journal up to that offset.
     pub(crate) fn publish(&self, position: Position) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend(HEAD_MAGIC);
@@ -215,7 +215,7 @@ impl Folder {
         write().map_err(|error| self.io("cannot create a journal", error))
     }
 
-    /// Gives a file its name, and makes that durable.
+    /// Renames a file from its temporary name, and makes the new name durable.
     pub(crate) fn install(&self, name: &str) -> Result<()> {
         let install = || {
             self.disk.rename(&temporary(name), name)?;
@@ -238,14 +238,14 @@ impl Folder {
         let file = open_file(&*self.disk, name)?;
         let header = read_header(self.path(), name, &*file, kind)?;
         if header.folder != self.id || header.generation != generation {
-            let text = "it belongs to another folder or generation, as its header says";
+            let text = "its header belongs to another folder or generation";
             return Err(damaged(self.path(), name, 0, text));
         }
         Ok((file, header))
     }
 
-    /// Finds the end of the journal, makes sure that everything before it is synced, and publishes it. The caller has the
-    /// lock. `files` is needed if nothing is known about the journal yet.
+    /// Finds the end of the journal, ensures that everything before it is synced, and publishes it. The caller holds
+    /// the lock. `files` is needed if nothing is known about the journal yet.
     pub(crate) fn recover(&self, files: &Files) -> Result<Position> {
         let base = files.base();
         let head = self.head();
@@ -266,11 +266,11 @@ impl Folder {
         Ok(end)
     }
 
-    /// Makes what follows a position durable, and returns the end. The caller has the lock.
+    /// Makes the records after a position durable, and returns the end. The caller holds the lock.
     ///
-    /// There may be complete batches: of a process that was killed before it could publish them, or before a power
-    /// failure if `head` is old. They may have been acknowledged. There may be one incomplete batch, which was not. It is
-    /// cut off.
+    /// There may be complete batches after the position: a process was killed before it could publish them, or the
+    /// update of `head` was lost in a power failure. They may have been acknowledged. There may also be one incomplete
+    /// batch, which was not acknowledged. It is cut off.
     pub(crate) fn settle_tail(&self, start: Position) -> Result<Position> {
         let mut start = start;
         loop {
@@ -283,7 +283,8 @@ impl Folder {
         }
     }
 
-    /// Does so for one journal. Also returns the next generation if the journal is sealed.
+    /// Does what [`settle_tail`](Self::settle_tail) does, for one journal. Also returns the next generation if the
+    /// journal is sealed.
     fn settle_file(
         &self,
         file: &dyn DiskFile,

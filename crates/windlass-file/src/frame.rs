@@ -1,7 +1,7 @@
 //! The framing of files: a header, then records with a length, a number and a checksum.
 //!
-//! The checksum covers the folder's id, the generation and the number of the record. So a record that was left on the disk
-//! by another file, or by an earlier, longer version of this file, is never taken for a record of this file.
+//! The checksum covers the folder's id, the generation and the number of the record. So old data on the disk, from
+//! another file or from an earlier, longer version of this file, is never mistaken for a record of this file.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) const FRAME_BYTES: usize = 20;
 /// The maximum size of a record, in bytes. A single command has at most 16 MiB of payloads.
 pub(crate) const RECORD_MAX_BYTES: usize = 1 << 30;
 
-/// Fails if a record is too large to be read again. Only a transaction can be.
+/// Fails if a record is too large to be read again. Only the record of a transaction can be that large.
 pub(crate) fn check_size(record: &[u8]) -> Result<()> {
     if record.len() <= RECORD_MAX_BYTES {
         return Ok(());
@@ -68,16 +68,16 @@ pub(crate) struct Header {
     /// The id of the folder.
     pub(crate) folder: Uuid,
     pub(crate) generation: u64,
-    /// Of a snapshot: the number of the first record in its journal. Otherwise 0.
+    /// For a snapshot, the number of the first record in its journal. Otherwise 0.
     pub(crate) first: u64,
 }
 
-/// Why a header is not usable.
+/// Why a header is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadHeader {
     /// It is incomplete, or its checksum is wrong.
     Damaged,
-    /// The file is not one of this store.
+    /// The file does not belong to a store.
     Foreign,
     /// A newer version of this library has written the file.
     Newer(u32),
@@ -182,7 +182,7 @@ pub(crate) struct Record<'a> {
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     Record(Record<'a>),
-    /// The end of what was to be read.
+    /// The end of the range to read.
     End,
     /// No valid record with the expected number.
     Invalid {
@@ -269,7 +269,7 @@ impl Reader {
         self.buffer.get(start..end).unwrap_or_default()
     }
 
-    /// Reads until this many bytes from the offset on are in the buffer. Returns `false` if there are fewer.
+    /// Reads until the buffer contains this many bytes from the offset on. Returns `false` if there are fewer.
     fn fill(&mut self, count: usize) -> io::Result<bool> {
         if self.offset + count as u64 > self.end {
             return Ok(false);
@@ -301,7 +301,7 @@ pub(crate) fn has_later_record(bytes: &[u8], origin: Origin, number: u64) -> boo
     let is_record = |bytes: &[u8]| {
         let content = bytes.get(FRAME_BYTES..).and_then(|rest| rest.get(..u32_at(bytes, 4) as usize));
         let found = u64_at(bytes, 8);
-        // Within one file, numbers have no gaps; far higher ones are accidents.
+        // Within one file, numbers have no gaps, so a much higher number is a coincidence.
         found > number
             && found - number < bytes.len().max(1 << 20) as u64
             && content.is_some_and(|content| origin.checksum(found, content) == u32_at(bytes, 16))

@@ -7,10 +7,10 @@ use crate::frame::{HEADER_BYTES, Kind, Reader};
 use crate::open::is_harmless;
 use crate::shared::Shared;
 
-/// Journals above this size and four times the size of the snapshot are a finding: compactions fail.
+/// Journals above this size and above four times the size of the snapshot are a finding: compactions must have failed.
 const JOURNAL_MAX_BYTES: u64 = 256 << 20;
 
-/// Returns present and likely problems of the folder.
+/// Returns current and likely future problems of the folder.
 pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     if let Some(kind) = shared.folder.disk.shared_file_system() {
@@ -23,7 +23,7 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
     let foreign: Vec<_> = files.foreign.iter().filter(|name| !is_harmless(name)).cloned().collect();
     if !foreign.is_empty() {
         findings.push(finding(
-            format!("the folder contains files of other programs: {}", foreign.join(", ")),
+            format!("the folder contains files that do not belong to the store: {}", foreign.join(", ")),
             "move them to another folder: the folder of a store should contain nothing else",
         ));
     }
@@ -35,11 +35,11 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
     if journal_bytes > JOURNAL_MAX_BYTES.max(4 * snapshot_bytes) {
         findings.push(finding(
             format!(
-                "the journal has {} MiB, although the stored jobs have {} MiB",
+                "the journal is {} MiB large, although the stored jobs take only {} MiB",
                 journal_bytes >> 20,
                 snapshot_bytes >> 20
             ),
-            "free some space on the disk, and read the warnings of this program: compactions fail",
+            "free some space on the disk, and check the log for failed compactions",
         ));
     }
     if checks_integrity {

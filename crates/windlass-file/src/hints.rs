@@ -7,21 +7,21 @@ use windlass_core::{ChainId, Hint, JobId, Status, Timestamp, TypeName, WorkerId}
 
 use crate::codec::Change;
 
-/// What the changes of other processes mean for workers and callers of this one.
+/// Hints for the workers and callers of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Hints {
     /// How many jobs of a type were scheduled, and when the first one is due.
     scheduled: BTreeMap<TypeName, (u32, Timestamp)>,
     closed: Vec<ChainId>,
     lost: Vec<(WorkerId, JobId)>,
-    /// Whether changes were skipped, so that anything may have happened.
+    /// Whether changes were skipped, so that any hint may be missing.
     pub(crate) has_gap: bool,
-    /// Whether nobody waits for hints.
+    /// Whether there are no subscribers.
     is_ignored: bool,
 }
 
 impl Hints {
-    /// Hints that nobody waits for.
+    /// Creates hints that are discarded, because there are no subscribers.
     pub(crate) fn ignored() -> Self {
         Self { is_ignored: true, ..Self::default() }
     }

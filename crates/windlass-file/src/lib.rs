@@ -1,11 +1,11 @@
 //! The file store of Windlass: durable job chains in a folder, without a server.
 //!
 //! ```no_run
-//! # async fn example() -> windlass_core::Result<()> {
+//! # async fn example() -> windlass::Result<()> {
 //! use std::time::Duration;
-//! use windlass_file::{FileStore, Options};
+//! use windlass::file::{self, FileStore, Options};
 //!
-//! let store = windlass_file::open("queue").await?;
+//! let store = file::open("queue").await?;
 //!
 //! // With options.
 //! let store = FileStore::open(Options::new("queue").busy_timeout(Duration::from_secs(30))).await?;
@@ -15,38 +15,39 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** The store acknowledges a command after its effects were written to the journal and synced
-//!   (`fdatasync`). Commands that wait at the same time share one sync.
-//! - **Safe after a crash.** A batch that was being written is cut off when the folder is next used, with a warning. It was
-//!   never acknowledged. Damage before it is an error that names the file and the offset.
-//! - **A full disk** fails commands with an error of kind `Unavailable`, and changes nothing. The store continues when
-//!   there is room again.
-//! - **Many processes** on one machine may open the folder and wake each other ([`FileNotifier`]). They take turns: a lock
-//!   is held while a batch is decided, written and synced. A command that waits for it longer than
-//!   [`busy_timeout`](Options::busy_timeout) fails with an error of kind `Busy`, which names the process that has the lock.
-//!   A folder on a network file system is refused.
-//! - **Transactions** group commands: all of them are committed together, or none. A transaction has the lock from its
-//!   beginning to its end, so it should be short. It contains jobs only: the folder has no rows of the application.
-//! - **Queries do not wait** for other processes, and see what these have committed. A query waits while this process syncs
-//!   a batch.
-//! - **The clock** is this machine's, but time never goes back: a batch is never earlier than the one before it.
+//! - **Durable.** The store acknowledges a command after its effects have been written to the journal and synced
+//!   (`fdatasync`). Concurrent commands share one sync.
+//! - **Crash-safe.** A batch that was being written during a crash was never acknowledged. It is cut off when the
+//!   folder is next used, with a warning. Damage before it is an error that names the file and the offset.
+//! - **Full disk.** Commands fail with an error of kind `Unavailable`, and change nothing. The store continues when
+//!   there is space again.
+//! - **Many processes** on one machine may open the folder and wake each other ([`FileNotifier`]). They take turns: a
+//!   process holds a lock while it executes, writes and syncs a batch. A command that waits for the lock longer than
+//!   [`busy_timeout`](Options::busy_timeout) fails with an error of kind `Busy`, which names the process that holds the
+//!   lock. A folder on a network file system is refused.
+//! - **Transactions** group commands: all of them are committed, or none. A transaction holds the lock from its
+//!   beginning to its end, so it should be short. It covers only jobs, because the application has no rows of its own
+//!   in the folder.
+//! - **Queries do not wait** for other processes, but see what they have committed. A query waits while this process
+//!   syncs a batch.
+//! - **The clock** is this machine's, but time never goes backwards: a batch is never earlier than the one before it.
 //! - **The rules are those of the model** ([`windlass_core::model`]), which this store keeps in memory. The cost of a
 //!   command does not depend on how many other jobs are stored.
-//! - **The folder stays small.** When the journal is larger than what is stored, the store writes a snapshot and removes
-//!   older files, in a thread of its own. Writers hardly wait for it ([`FileStore::compaction`]).
+//! - **The folder stays small.** When the journal becomes larger than the last snapshot, a background thread writes a
+//!   new snapshot and removes older files. Writers wait for it only briefly ([`FileStore::compaction`]).
 //! - **No reaping right after a stall.** If writes were blocked or failed for at least half a renewal interval, reaps
 //!   requeue no job until one full renewal interval has passed, because the owners could not renew their leases either.
 //!
 //! # Memory
 //!
-//! All jobs are in memory, in each process that opens the folder. Opening reads all of them. `docs/operating.md` has
-//! figures, and says when to use SQLite instead.
+//! Each process that opens the folder reads all jobs and keeps them in memory. `docs/operating.md` has figures, and
+//! describes when to use SQLite instead.
 //!
 //! # Threads
 //!
-//! An open store has one thread that writes, one that watches the folder while there are subscriptions, and one while it
-//! compacts. Queries run on the thread that polls them, unless they have to wait; then they run on tokio's threads for
-//! blocking work.
+//! An open store has one thread that writes, one that watches the folder while there are subscriptions, and one that
+//! compacts the folder while that is needed. Queries run on the thread that polls them. If a query has to wait, it runs
+//! on one of tokio's blocking threads.
 //!
 //! # Cancel safety
 //!
@@ -60,8 +61,8 @@
 //!
 //! # Files
 //!
-//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or copy all files but
-//! `head`.
+//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or copy all files
+//! except `head`.
 
 #![forbid(unsafe_code)]
 
@@ -75,7 +76,6 @@ mod compact;
 mod hints;
 mod queue;
 mod shared;
-mod stall;
 mod state;
 mod watch;
 mod writer;
@@ -85,7 +85,6 @@ mod disk;
 mod folder;
 mod frame;
 mod lock;
-mod mount;
 mod record;
 mod snapshot;
 
@@ -97,7 +96,7 @@ mod tests;
 
 pub use crate::compact::CompactionStats;
 pub use crate::notifier::FileNotifier;
-pub use crate::open::{Attempt, Client, Done, open};
+pub use crate::open::{Attempt, Client, Done, ItemAttempt, ItemDone, open};
 pub use crate::options::{NAMESPACE_MAX_BYTES, Options};
 pub use crate::store::FileStore;
 pub use crate::transaction::FileTx;

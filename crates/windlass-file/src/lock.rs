@@ -1,10 +1,10 @@
-//! The lock of the folder, which is held while a batch is decided, written and synced.
+//! The lock of the folder, which a process holds while it executes, writes and syncs a batch.
 //!
-//! A busy process would take a single lock again at once after it has released it, and others would rarely find it free.
-//! So there are two: to get `lock`, a process first takes `turn`, and releases it when it has both. While another process
-//! waits with `turn`, the one that had `lock` cannot get it again.
+//! With a single lock, a busy process would reacquire it immediately after releasing it, and others would rarely find
+//! it free. So there are two: to acquire `lock`, a process first acquires `turn`, and releases it when it holds both.
+//! While another process holds `turn` and waits, the process that held `lock` cannot acquire it again.
 //!
-//! The locks are advisory and belong to an open file. The system releases them when their process ends.
+//! The locks are advisory and belong to an open file. The system releases them when the process ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{from_io, replaced};
 use crate::folder::{HOLDER, LOCK, TURN};
 
-/// How long to wait between two tries: at first, and at most.
+/// The delay between two tries: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
 
-/// How long to wait for `turn`. A process may have been stopped while it had it, and must not keep all others waiting.
+/// How long to wait for `turn`. A process that was suspended while it held `turn` must not keep all others waiting.
 const TURN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The size of the file `holder`.
@@ -55,8 +55,8 @@ impl Lock {
         Ok(Self { disk, lock, turn, holder, own_name })
     }
 
-    /// Waits for the lock, as long as `goes_on` returns `true`. Returns `None` if it did not get it.
-    pub(crate) fn acquire(&self, mut goes_on: impl FnMut() -> bool) -> Result<Option<Held<'_>>> {
+    /// Waits for the lock while `keep_waiting` returns `true`. Returns `None` if the lock was not acquired.
+    pub(crate) fn acquire(&self, mut keep_waiting: impl FnMut() -> bool) -> Result<Option<Held<'_>>> {
         let (asked_at, mut pause, mut has_turn) = (Instant::now(), PAUSE_MIN, false);
         let lock = |file: &dyn DiskFile| {
             file.try_lock().map_err(|error| from_io("cannot lock the folder", self.disk.path(), error))
@@ -66,7 +66,7 @@ impl Lock {
             if (has_turn || asked_at.elapsed() > TURN_TIMEOUT) && lock(&*self.lock)? {
                 break Some(Held(self));
             }
-            if !goes_on() {
+            if !keep_waiting() {
                 break None;
             }
             std::thread::sleep(pause);
@@ -81,12 +81,12 @@ impl Lock {
         Ok(Some(held))
     }
 
-    /// Fails if the lock file was replaced or removed: another process could have the lock of the new one.
+    /// Fails if the lock file was replaced or removed: another process could hold the lock of the new one.
     pub(crate) fn check_current(&self) -> Result<()> {
         if self.disk.is_current(LOCK, &*self.lock) { Ok(()) } else { Err(replaced(self.disk.path())) }
     }
 
-    /// Returns who has the lock, for messages.
+    /// Returns the name of the process that holds the lock, for messages.
     pub(crate) fn holder(&self) -> String {
         let mut bytes = [0; HOLDER_BYTES];
         let read = self.holder.read_exact_at(&mut bytes, 0);
@@ -97,7 +97,7 @@ impl Lock {
         }
     }
 
-    /// Writes down who has the lock. It is only for messages, so an error does not matter.
+    /// Records which process holds the lock. This is only for messages, so errors are ignored.
     fn write_holder(&self) {
         let mut bytes = format!("{} since {}", self.own_name, Timestamp::now()).into_bytes();
         bytes.resize(HOLDER_BYTES, b' ');

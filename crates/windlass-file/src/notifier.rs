@@ -15,12 +15,12 @@ use crate::shared::Shared;
 use crate::store::FileStore;
 use crate::watch;
 
-/// A notifier for this process that also notices the changes of other processes on the same folder.
+/// A notifier for this process that also detects changes that other processes make to the same folder.
 ///
-/// While there are subscriptions, a thread waits for reports of the system that the file `head` has changed. It replays
-/// what was committed, and derives hints from it: jobs that became pending, chains that closed, and jobs that a worker
-/// of this process has lost or was asked to stop. If the system cannot report changes, the thread checks the file every
-/// 10 ms.
+/// While there are subscriptions, a thread waits until the system reports that the file `head` has changed. It then
+/// replays what was committed, and derives hints from it: jobs that became pending, chains that closed, and jobs that a
+/// worker of this process has lost or was asked to stop. If the system cannot report changes, the thread checks the
+/// file every 10 ms.
 ///
 /// Events reach other processes through files in the folder `<folder>-events`, which exists while there are subscribers to
 /// events.
@@ -33,7 +33,7 @@ pub struct FileNotifier {
     shared: Weak<Shared>,
 }
 
-/// What a store knows of a notifier.
+/// The part of a notifier that the store calls.
 pub(crate) struct Listener {
     inside: InProcessNotifier,
     awaited: Mutex<Awaited>,
@@ -45,14 +45,15 @@ struct Awaited {
     /// All types ever subscribed to. They are few, and the same ones are subscribed to again.
     types: BTreeSet<TypeName>,
     chains: HashSet<ChainId>,
-    /// The number of chains from which those without a subscriber are removed.
+    /// The number of chains above which those without a subscriber are removed.
     chains_max: usize,
 }
 
 const CHAINS_MIN: usize = 1_024;
 
 impl FileNotifier {
-    /// Creates a notifier for the store's folder, on top of one that other parts of this process use too.
+    /// Creates a notifier for the store's folder, on top of an in-process notifier that other parts of this process may
+    /// also use.
     #[must_use]
     pub fn over(inside: InProcessNotifier, store: &FileStore) -> Self {
         Self::new(inside, store.shared())
@@ -139,7 +140,7 @@ impl Listener {
     pub(crate) fn publish(&self, hints: &Hints) {
         let mut all = hints.list();
         if hints.has_gap {
-            // Anything may have happened to what subscribers wait for, so they all look.
+            // Any of the awaited changes may have been missed, so wake all subscribers.
             let awaited = self.awaited();
             let due_at = Timestamp::default();
             all.extend(awaited.types.iter().map(|job_type| Hint::Scheduled {
@@ -150,7 +151,8 @@ impl Listener {
             all.extend(awaited.chains.iter().copied().map(Hint::ChainClosed));
         }
         for hint in all {
-            // It never waits, so it is done after the first poll. An error says that it is closed.
+            // The in-process notifier never waits, so the future is ready on its first poll. It fails only if the
+            // notifier is closed.
             let mut publishing = self.inside.publish(hint);
             let _ = publishing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }

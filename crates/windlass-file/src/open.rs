@@ -1,4 +1,4 @@
-//! Opening a folder, the short way to a store, and the types of an application that uses it.
+//! Opens a folder; type aliases for applications that use the store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::shared::Shared;
 use crate::state::State;
 use crate::store::FileStore;
 
-/// How often the files are listed again if one of them is missing.
+/// The number of tries to list the files if one of them is missing.
 const FIND_TRIES: usize = 10;
 
-/// How many names an error lists.
+/// The maximum number of file names that an error lists.
 const NAMES_SHOWN: usize = 3;
 
 /// Opens a store in a folder with the default [`Options`]. Creates the folder if it is missing.
@@ -26,10 +26,10 @@ const NAMES_SHOWN: usize = 3;
 /// To choose options, call [`FileStore::open`].
 ///
 /// ```no_run
-/// # async fn example() -> windlass_core::Result<()> {
-/// use windlass_core::Client;
+/// # async fn example() -> windlass::Result<()> {
+/// use windlass::{Client, file};
 ///
-/// let client = Client::new(windlass_file::open("queue").await?);
+/// let client = Client::new(file::open("queue").await?);
 /// # let _ = client; Ok(())
 /// # }
 /// ```
@@ -45,6 +45,12 @@ pub type Attempt<J> = windlass_core::Attempt<J, FileStore>;
 
 /// The result of a handler that ends its job in a transaction of a [`FileStore`].
 pub type Done<J> = windlass_core::Done<J, FileStore>;
+
+/// An attempt of a queue job in a [`FileStore`], whose handler may use transactions.
+pub type ItemAttempt<T> = windlass_core::queue::ItemAttempt<T, FileStore>;
+
+/// The result of a handler that ends a queue job in a transaction of a [`FileStore`].
+pub type ItemDone<T> = windlass_core::queue::ItemDone<T, FileStore>;
 
 /// Opens or creates the files, and loads the state. Blocks the thread.
 pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Shared> {
@@ -74,14 +80,15 @@ pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Sha
             found => break found?,
         }
     };
-    // Loading may take seconds. Other processes may write meanwhile: the files that are read here do not change.
+    // Loading may take seconds. Other processes may write during this time, because the files that are read here do not
+    // change.
     drop(held);
     let state = State::load(&folder, end)?;
     let (clock, timeout) = (Arc::clone(&options.clock), options.busy_timeout);
     Ok(Shared::new(folder, lock, state, clock, timeout, options.compact_at_bytes))
 }
 
-/// Finds the end of the journal, or creates the first journal. The caller has the lock.
+/// Finds the end of the journal, or creates the first journal. The caller holds the lock.
 fn find_end(disk: &Arc<dyn Disk>, head: &Arc<dyn DiskFile>) -> Result<(Folder, Position)> {
     let files = Files::list(&**disk)?;
     let is_new = files.journals.is_empty() && files.snapshots.is_empty();
@@ -118,7 +125,7 @@ fn check_file_system(disk: &dyn Disk, options: &Options) -> Result<()> {
     Err(Error::new(ErrorKind::Incompatible, text))
 }
 
-/// Refuses a folder that contains files of others and none of a store, such as a home directory.
+/// Refuses a folder that contains other files but no store, such as a home directory.
 fn check_foreign(disk: &dyn Disk) -> Result<()> {
     let files = Files::list(disk)?;
     let foreign: Vec<_> = files.foreign.iter().filter(|name| !is_harmless(name)).collect();
@@ -137,7 +144,7 @@ fn check_foreign(disk: &dyn Disk) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, text))
 }
 
-/// Files that systems create by themselves.
+/// Files that operating systems create.
 pub(crate) fn is_harmless(name: &str) -> bool {
     name.starts_with('.') || name == "lost+found"
 }

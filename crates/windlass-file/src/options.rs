@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
-/// The beginning of the names of folders of namespaces.
+/// The prefix of the names of namespace folders.
 pub(crate) const NAMESPACE: &str = "namespace-";
 
 /// Maximum length of a namespace, in bytes.
@@ -39,13 +39,13 @@ impl Options {
         }
     }
 
-    /// A store of its own in a folder inside the folder: 1 to 40 characters of `a-z`, `0-9` and `_`. Default: none, the store
-    /// is in the folder itself.
+    /// Namespace of the store: a subfolder with a separate store. 1 to 40 characters of `a-z`, `0-9` and `_`. Default:
+    /// none, the store is in the folder itself.
     pub fn namespace(self, namespace: impl Into<String>) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Returns the folder with the files of the store: that of the namespace, if there is one.
+    /// Returns the folder that contains the files of the store: that of the namespace, if there is one.
     #[must_use]
     pub fn folder(&self) -> PathBuf {
         match &self.namespace {
@@ -82,14 +82,14 @@ impl Options {
         self
     }
 
-    /// The size of the journal from which the folder is compacted, in bytes. It is compacted when the journal is larger
+    /// The minimum size of the journal for a compaction, in bytes. The folder is compacted when the journal is larger
     /// than this and larger than the last snapshot. Default: 16 MiB.
     pub const fn compact_at_bytes(mut self, bytes: u64) -> Self {
         self.compact_at_bytes = bytes;
         self
     }
 
-    /// Whether the folder may be on a network or cluster file system. Such a folder must be used by one machine only:
+    /// Whether the folder may be on a network or cluster file system. Only one machine may use such a folder, because
     /// its locks do not work between machines. Default: `false`.
     pub const fn allow_network_file_system(mut self, allowed: bool) -> Self {
         self.allows_network = allowed;

@@ -1,4 +1,4 @@
-//! The work that waits for the writer.
+//! The queue of work for the writer.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -8,16 +8,16 @@ use tokio::sync::oneshot;
 use windlass_core::command::{Command, Reply};
 use windlass_core::{Result, Timestamp};
 
-/// Maximum number of commands in a batch, so that other processes get their turn.
+/// Maximum number of commands in a batch, so that other processes get a turn.
 pub(crate) const BATCH_MAX: usize = 256;
 
-/// The work that waits, in order.
+/// The queued work, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: VecDeque<Waiting>,
 }
 
-/// A piece of work, and who waits for it.
+/// A piece of work in the queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) work: Work,
@@ -30,10 +30,10 @@ pub(crate) struct Waiting {
 #[derive(Debug)]
 pub(crate) enum Work {
     Command(Command, oneshot::Sender<Result<Reply>>),
-    /// Begins a transaction. The sender of its end keeps the writer waiting.
+    /// Begins a transaction. The writer waits until the returned sender sends the end, or is dropped.
     Begin(oneshot::Sender<Result<mpsc::Sender<End>>>),
     Erase(oneshot::Sender<Result<()>>),
-    /// Seals the journal and goes on in this generation. Returns the number of its first record.
+    /// Seals the journal and continues in this generation. Returns the number of its first record.
     Rotate(u64, mpsc::Sender<Result<u64>>),
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Turn {
 }
 
 impl Waiting {
-    /// Whether nobody waits for the result any more.
+    /// Whether the caller has stopped waiting for the result.
     fn is_abandoned(&self) -> bool {
         match &self.work {
             Work::Command(_, reply) => reply.is_closed(),
@@ -86,7 +86,7 @@ impl Queue {
         self.waiting.push_back(waiting);
     }
 
-    /// Puts work back that did not fit into a batch.
+    /// Returns work to the queue that did not fit into a batch.
     pub(crate) fn put_back(&mut self, left: Vec<Waiting>) {
         left.into_iter().rev().for_each(|waiting| self.waiting.push_front(waiting));
     }
@@ -99,8 +99,8 @@ impl Queue {
         !self.waiting.is_empty()
     }
 
-    /// Takes the commands up to the next work that runs alone, renewals first: an expired lease is worse than a delayed
-    /// start. Takes that work if it is first.
+    /// Takes the commands before the next work that must run alone, renewals first: an expired lease is worse than a
+    /// delayed start. If such work is first in the queue, takes only that.
     pub(crate) fn take(&mut self) -> Option<Turn> {
         self.waiting.retain(|waiting| !waiting.is_abandoned());
         let first = self.waiting.pop_front_if(|first| !first.is_command());

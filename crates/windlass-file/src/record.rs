@@ -7,9 +7,9 @@ use crate::codec::{Change, Decoder, Encoder, Malformed, Names, apply, encode_eff
 
 /// The first byte of a record.
 mod tag {
-    /// Changes of rows. Also the rows of a snapshot.
+    /// Changes to rows. Also the rows of a snapshot.
     pub(super) const CHANGES: u8 = 1;
-    /// The journal ends here, and goes on in another generation.
+    /// The journal ends here, and continues in another generation.
     pub(super) const SEAL: u8 = 2;
     /// Everything was removed.
     pub(super) const ERASED: u8 = 3;
@@ -17,12 +17,12 @@ mod tag {
     pub(super) const SNAPSHOT_END: u8 = 4;
 }
 
-/// What a record says apart from its changes.
+/// The time and creation number in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The time of the batch on the store's clock.
     pub(crate) time: Timestamp,
-    /// The last number in the order of creation that was used.
+    /// The last creation number that was used.
     pub(crate) last_seq: u64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Stamp {
 pub(crate) enum Replayed {
     Changes(Stamp),
     Erased(Stamp),
-    /// The generation in which the journal goes on.
+    /// The generation in which the journal continues.
     Sealed(u64),
     SnapshotEnd(SnapshotEnd),
 }
@@ -40,8 +40,8 @@ pub(crate) enum Replayed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotEnd {
     pub(crate) stamp: Stamp,
-    /// The end of the snapshot's journal when the last rows were read. Up to there, the snapshot may contain changes of
-    /// the journal.
+    /// The end of the snapshot's journal when the last rows were read. The snapshot may contain changes of the journal
+    /// up to this offset.
     pub(crate) consistent_at: u64,
     /// The number of rows, as a check.
     pub(crate) rows: u64,

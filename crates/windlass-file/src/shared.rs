@@ -1,18 +1,17 @@
-//! What all parts of an open store share.
+//! The state that all parts of an open store share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use windlass_core::command::{Command, Durability, Reap, Reply};
-use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Timestamp};
+use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Stalls, Timestamp};
 
 use crate::compact::Compaction;
 use crate::folder::Folder;
 use crate::hints::Hints;
 use crate::lock::Lock;
 use crate::queue::Queue;
-use crate::stall::Stalls;
 use crate::state::State;
 use crate::watch::Watch;
 
@@ -75,7 +74,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers a query at once if that takes no waiting: nobody is writing, and no other process has written.
+    /// Answers a query if it does not have to wait: no batch is being written, and no other process has written.
     pub(crate) fn try_query(&self, query: &Command) -> Option<Result<Reply>> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -98,10 +97,10 @@ impl Shared {
         state.query(self.now(), query)
     }
 
-    /// Replays what other processes have committed, and notifies waiting workers and callers. Needs no lock on the
-    /// folder.
+    /// Replays what other processes have committed, and notifies waiting workers and callers. Does not need the
+    /// folder's lock.
     pub(crate) fn follow(&self, state: &mut State) -> Result<()> {
-        // While a transaction is open, this store has the folder's lock, and nobody else commits.
+        // While a transaction is open, this store holds the folder's lock, and no other process commits.
         if !state.uncommitted.is_empty() {
             return Ok(());
         }
@@ -121,7 +120,7 @@ impl Shared {
         advanced
     }
 
-    /// Changes a command as the recent stalls demand: after one, a reap requeues nothing.
+    /// Adjusts a command after a stall: a reap then requeues nothing.
     pub(crate) fn adjusted<'c>(
         &self,
         now: Timestamp,

@@ -1,8 +1,9 @@
 //! Snapshots: all rows, for the start of a generation.
 //!
-//! Rows are read in groups while writers go on, so a snapshot is not the state at one time. It notes where the journal of
-//! its generation stood when the last rows were read. A row that was changed in between is in that journal too, with its
-//! whole value, so replaying the journal from its beginning up to that place leads to the state at that place.
+//! Rows are read in groups while writers continue, so a snapshot is not the state at one point in time. It records the
+//! end of its generation's journal when the last rows were read. A row that changed in between is also in that journal,
+//! with its whole value. So replaying the journal from its beginning up to that offset leads to the state at that
+//! offset.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::folder::{Folder, snapshot_name, temporary};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Next, Origin, Reader};
 use crate::record::{self, Replayed, SnapshotEnd, Stamp};
 
-/// The size from which rows are written as a record, in bytes.
+/// The size at which buffered rows are written as a record, in bytes.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// What a snapshot says about its journal.
+/// What a snapshot records about its journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
     /// The number of the first record in the journal.
@@ -125,7 +126,7 @@ impl<'a> Writer<'a> {
 
     fn begin(&mut self) {
         frame::begin(&mut self.buffer.0);
-        // The end of the snapshot has the stamp that counts.
+        // Only the stamp in the last record of a snapshot is used.
         record::encode_changes(&mut self.buffer, Stamp { time: Timestamp::default(), last_seq: 0 });
     }
 

@@ -15,16 +15,16 @@ use crate::hints::Hints;
 use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
 
-/// How often the state is loaded again if a compaction of another process removes files meanwhile.
+/// The number of tries to load the state while compactions of other processes remove files.
 const LOAD_TRIES: usize = 10;
 
-/// The model, and the place in the journal up to which it was replayed. Everything up to there is synced.
+/// The model, and the position up to which the journal was replayed. Everything before that position is synced.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) model: Model,
     pub(crate) position: Position,
     pub(crate) journal: Arc<dyn DiskFile>,
-    /// The time of the last batch. Time never goes back, even if the clock does.
+    /// The time of the last batch. Time never goes backwards, even if the clock does.
     pub(crate) time: Timestamp,
     /// The effects of the open transaction so far.
     pub(crate) uncommitted: Vec<Effect>,
@@ -36,9 +36,9 @@ pub(crate) struct State {
     /// The size of the journals since that snapshot.
     pub(crate) journal_bytes: u64,
     names: Names,
-    /// Up to here, the model may contain later changes of the journal.
+    /// Before this position, the model may already contain later changes of the journal.
     partial_until: Position,
-    /// Why the state cannot be used any more.
+    /// Why the state can no longer be used.
     broken: Option<Error>,
 }
 
@@ -103,7 +103,7 @@ impl State {
         Ok(state)
     }
 
-    /// Fails if the state cannot be used any more.
+    /// Fails if the state can no longer be used.
     pub(crate) fn check(&self) -> Result<()> {
         self.broken.clone().map_or(Ok(()), Err)
     }
@@ -124,7 +124,7 @@ impl State {
                     }
                     Err(error) => return Err(error),
                 }
-                // Together with the journal: after an error, the seal is replayed again.
+                // Set the position together with the journal: after an error, the seal is replayed again.
                 self.position = Position::start(next, number);
             }
         }
@@ -180,7 +180,7 @@ impl State {
         clock.max(self.time)
     }
 
-    /// Returns what a batch at this time says about the state.
+    /// Returns the stamp of a batch at this time.
     pub(crate) const fn stamp(&self, time: Timestamp) -> Stamp {
         Stamp { time, last_seq: self.model.last_seq() }
     }
@@ -193,7 +193,7 @@ impl State {
 
     /// Runs a read-only function on the committed state.
     pub(crate) fn committed<T>(&mut self, read: impl FnOnce(&mut Model) -> T) -> T {
-        // The caller holds the mutex, so nobody sees the state in between.
+        // The caller holds the mutex, so no other thread sees the intermediate state.
         self.model.undo(&self.uncommitted);
         let result = read(&mut self.model);
         self.model.replay(&self.uncommitted);

@@ -26,10 +26,10 @@ use crate::shared::Shared;
 use crate::transaction::FileTx;
 use crate::writer::Writer;
 
-/// How long closing waits for work that is under way.
+/// How long closing waits for work in progress.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often closing looks whether a compaction has ended.
+/// How often closing checks whether a compaction has ended.
 const CLOSE_TICK: Duration = Duration::from_millis(2);
 
 /// A store of job chains in a folder. See the [crate docs](crate).
@@ -42,15 +42,15 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Opens the store, and creates the folder if it is missing. Any number of stores, in any number of processes of this
-    /// machine, may open the same folder.
+    /// Opens the store, and creates the folder if it is missing. Any number of stores, in any number of processes on
+    /// this machine, may open the same folder.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path is not a folder, or if the folder contains files of others and no store.
-    /// [`ErrorKind::AccessDenied`] if this user may not read and write it. [`ErrorKind::Corrupt`] if a file is damaged.
-    /// [`ErrorKind::Incompatible`] if a newer version wrote it, or if it is on a network file system.
-    /// [`ErrorKind::Busy`] if another process keeps it locked.
+    /// [`ErrorKind::Invalid`] if the path is not a folder, or if the folder contains other files but no store.
+    /// [`ErrorKind::AccessDenied`] if this user may not read and write the folder. [`ErrorKind::Corrupt`] if a file is
+    /// damaged. [`ErrorKind::Incompatible`] if a newer version wrote the files, or if the folder is on a network file
+    /// system. [`ErrorKind::Busy`] if another process keeps the folder locked.
     pub async fn open(options: Options) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(options.folder()));
         spawn_blocking(move || Self::open_on(&disk, options)).await.map_err(stopped)?
@@ -73,13 +73,14 @@ impl FileStore {
         Ok(Self { options, shared, notifier, ended: Mutex::new(Some(ended)) })
     }
 
-    /// Returns how often the folder was compacted by this store, and how long that kept writers waiting.
+    /// Returns how often this store has compacted the folder, and how long that kept writers waiting.
     #[must_use]
     pub fn compaction(&self) -> CompactionStats {
         self.shared.compaction.stats()
     }
 
-    /// Compacts the folder now, and returns when that is done. The store does so by itself when it is needed.
+    /// Compacts the folder now, and waits until this is done. The store also compacts the folder automatically when
+    /// needed.
     ///
     /// # Errors
     ///
@@ -142,7 +143,7 @@ impl FileStore {
         if let Some(ended) = ended {
             let _ = timeout(CLOSE_TIMEOUT, ended).await;
         }
-        // It must not write to a folder that is removed after this.
+        // A compaction must not write to the folder after the store is closed: the caller may remove the folder.
         while self.shared.compaction.is_running() {
             sleep(CLOSE_TICK).await;
         }
@@ -154,7 +155,7 @@ impl FileStore {
 }
 
 impl Shared {
-    /// Refuses further work, and lets the writer end after the work that is queued.
+    /// Refuses further work, and lets the writer end after it has done the queued work.
     fn close(&self) {
         let queue = self.queue();
         self.is_closed.store(true, Ordering::Release);
@@ -170,7 +171,7 @@ impl Drop for FileStore {
     }
 }
 
-/// Reports that the writer has ended, also if a command has panicked.
+/// Reports that the writer has ended, even if a command panicked.
 struct Ended {
     shared: Arc<Shared>,
     /// Dropped with this.

@@ -13,7 +13,8 @@ use crate::shared::Shared;
 
 /// A transaction of the file store. Rolled back if it is dropped before the commit.
 ///
-/// It has the lock of the folder from its beginning to its end. Other writes, also those of other processes, wait for it.
+/// It holds the lock of the folder from its beginning to its end. Other writes, including those of other processes,
+/// wait for it.
 pub struct FileTx {
     shared: Arc<Shared>,
     /// Keeps the writer waiting. Dropping it rolls the transaction back.
@@ -29,7 +30,7 @@ impl FileTx {
         Ok(Self { shared: Arc::clone(shared), end, savepoints: Vec::new() })
     }
 
-    /// Fails if the transaction belongs to another folder. Any store on its own folder may use it.
+    /// Fails if the transaction belongs to another folder. Any store on the same folder may use it.
     pub(crate) fn check_owner(&self, shared: &Shared) -> Result<()> {
         if self.shared.folder.id == shared.folder.id {
             return Ok(());
@@ -42,7 +43,8 @@ impl FileTx {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the command is reserved for workers, or exceeds a limit. It has changed nothing then.
+    /// [`ErrorKind::Invalid`] if the command is reserved for workers, or exceeds a limit. In that case nothing was
+    /// changed.
     pub fn execute(&mut self, command: &Command) -> Result<Reply> {
         if !command.is_transactional() {
             let name = command.name();

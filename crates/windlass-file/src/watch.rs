@@ -1,4 +1,4 @@
-//! Watches the folder for the commits of other processes.
+//! Watches the folder for commits by other processes.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::hints::Hints;
 use crate::notifier::Listener;
 use crate::shared::Shared;
 
-/// How often the folder is checked while the system reports changes. The system may drop reports if there are many.
+/// How often the folder is checked even if the system reports changes, because it may drop reports if there are many.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often the folder is checked if the system cannot report changes. A check is one system call.
@@ -47,7 +47,7 @@ impl Watch {
         self.is_running.load(Ordering::Acquire)
     }
 
-    /// Notes which workers use this store.
+    /// Records which workers use this store.
     pub(crate) fn note(&self, command: &Command) {
         match command {
             Command::Acquire(acquire) => drop(self.workers().insert(acquire.worker)),
@@ -90,7 +90,7 @@ pub(crate) fn start(shared: &Arc<Shared>) {
     if shared.is_closed() || shared.watch.is_running.swap(true, Ordering::AcqRel) {
         return;
     }
-    // One report is enough, however many changes there were.
+    // One report is enough, no matter how many changes there were.
     let (sender, reports) = mpsc::sync_channel(1);
     *shared.watch.wake() = Some(sender.clone());
     let watcher = watcher(shared, sender);
@@ -99,7 +99,7 @@ pub(crate) fn start(shared: &Arc<Shared>) {
     let work = move || {
         // Reports end when this is dropped.
         let _watcher = watcher;
-        // The first check comes at once: another process may have written before the watch began.
+        // Check immediately: another process may have written before the watch began.
         while follow(&weak) {
             let _ = reports.recv_timeout(interval);
         }

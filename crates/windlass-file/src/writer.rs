@@ -1,15 +1,15 @@
 //! Group commit.
 //!
 //! Waiting for the disk costs more than executing a command. So commands do not write on their own: they queue, and one
-//! thread executes all that wait, appends their effects to the journal as one record, and syncs it. While one batch is
-//! synced, the next one collects. Under load, batches grow and throughput rises; when idle, a command is written alone
-//! and at once.
+//! thread executes all queued commands, appends their effects to the journal as one record, and syncs it. While one
+//! batch is synced, the next one collects. Under load, batches grow and throughput rises; when idle, a command is
+//! written alone and immediately.
 //!
-//! A batch is decided, written and synced while the thread has the folder's lock. So another process decides on nothing
-//! that is not durable, and at most one batch is incomplete after a crash.
+//! The thread holds the folder's lock while it executes, writes and syncs a batch. So no other process acts on changes
+//! that are not durable, and at most one batch is incomplete after a crash.
 //!
-//! The state stays locked until the batch is synced. A query in between waits for the disk; otherwise it would see what
-//! may still be undone.
+//! The state stays locked until the batch is synced. A query in between waits for the disk; otherwise it would see
+//! changes that may still be undone.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -29,10 +29,10 @@ use crate::record;
 use crate::shared::{Shared, durable};
 use crate::state::{FailedRecord, State};
 
-/// The size of a batch from which the rest of the commands is left to the next one, in bytes.
+/// The size of a batch above which the remaining commands are left for the next one, in bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// How often a writer that waits for the end of a transaction looks for commands that waited too long.
+/// How often a writer that waits for the end of a transaction checks for commands that have waited too long.
 const TRANSACTION_TICK: Duration = Duration::from_millis(50);
 
 /// The thread that writes. There is one for each open store.
@@ -63,7 +63,7 @@ impl Writer {
                     continue;
                 }
             };
-            // Take the work only now: what arrived while this thread waited for the lock shares the sync.
+            // Take the work only now: commands that arrived while this thread waited for the lock share the sync.
             let turn = shared.queue().take();
             match turn {
                 Some(Turn::Batch(batch)) => self.run_batch(held, batch),
@@ -74,7 +74,7 @@ impl Writer {
         }
     }
 
-    /// Waits until there is work. Returns `false` if the store is closed, and nothing is left to do.
+    /// Waits until there is work. Returns `false` if the store is closed and the queue is empty.
     fn wait_for_work(&self) -> bool {
         let mut queue = self.shared.queue();
         loop {
@@ -179,7 +179,7 @@ impl Writer {
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| state.journal.sync());
         if let Err(error) = written {
             let error = shared.folder.io("cannot write the journal", error);
-            // What is on the disk now is not known. Never sync it again: the next sync may report a success for data
+            // The content of the disk is unknown now. Never sync it again: the next sync may report success for data
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
             state.failed = Some(FailedRecord { header, end: offset + self.buffer.0.len() as u64 });
@@ -238,14 +238,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Seals the journal, and goes on in the journal that was prepared.
+    /// Seals the journal, and continues in the prepared one.
     fn rotate(&mut self, shared: &Shared, generation: u64) -> Result<u64> {
         let mut state = shared.state()?;
         shared.prepare(&mut state)?;
         if state.position.generation + 1 != generation {
             return Err(Error::new(ErrorKind::Changed, "another process has compacted the folder"));
         }
-        // The journal has no seal, so a file with that name was left by a process that was killed before it sealed.
+        // The journal has no seal, so a file with that name was left behind by a process that was killed before it
+        // wrote the seal.
         shared.folder.install(&journal_name(generation))?;
         let journal = shared.folder.open_journal(generation)?;
         frame::begin(&mut self.buffer.0);
@@ -295,7 +296,7 @@ impl Writer {
     fn commit_transaction(&mut self, shared: &Shared) -> Result<()> {
         let mut state = shared.state()?;
         let effects = std::mem::take(&mut state.uncommitted);
-        // The transaction may have been open for long.
+        // The transaction may have been open for a long time.
         if let Err(error) = shared.lock.check_current() {
             state.model.undo(&effects);
             return Err(error);
@@ -309,7 +310,7 @@ impl Writer {
         committed
     }
 
-    /// Records how long nothing could be written: no lease could be renewed in that time.
+    /// Records how long writes have failed: no lease could be renewed in that time.
     fn note_result<T>(&mut self, result: &Result<T>) {
         match result {
             Err(_) => self.note_failure(),
@@ -341,7 +342,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fails work that has waited too long for the lock. Returns whether any is left.
+    /// Fails work that has waited too long for the lock. Returns whether any work is left.
     fn still_waits(&self) -> bool {
         self.fail_overdue();
         self.queue().has_work()
@@ -364,7 +365,7 @@ impl Shared {
         }
     }
 
-    /// Brings the state to the end of the journal, and makes sure that all of the journal is synced. The caller has the
+    /// Advances the state to the end of the journal, and ensures that the whole journal is synced. The caller holds the
     /// folder's lock.
     fn prepare(&self, state: &mut State) -> Result<()> {
         let head = self.folder.head();
@@ -381,7 +382,7 @@ impl Shared {
             return Err(shortened(self.folder.path(), &name, size, state.position.offset));
         }
         if size > state.position.offset {
-            // Another process ended before it could publish what it wrote.
+            // Another process was killed before it could publish what it wrote.
             let end = self.folder.settle_tail(state.position)?;
             self.advance(state, end)?;
         }
@@ -401,7 +402,7 @@ impl Shared {
     }
 
     /// Whether the journal ends with a record of this process whose write failed. Since then, other processes may have
-    /// settled that record and gone on, or replaced it: what they wrote must not be cut off.
+    /// made that record durable and continued, or replaced it. What they wrote must not be cut off.
     fn has_failed_tail(&self, state: &State) -> Result<bool> {
         let Some(FailedRecord { header, end }) = &state.failed else { return Ok(false) };
         let io = |error| self.folder.io("cannot read the journal", error);
@@ -410,7 +411,7 @@ impl Shared {
         Ok(read.is_some() && found == *header && state.journal.size().map_err(io)? <= *end)
     }
 
-    /// Makes the end of the journal known to other processes. The batch is durable, so an error is no reason to fail it:
+    /// Publishes the end of the journal to other processes. The batch is already durable, so an error does not fail it:
     /// the next batch publishes its end too.
     fn publish(&self, position: Position) {
         if let Err(error) = self.folder.publish(position) {

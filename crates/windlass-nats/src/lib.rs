@@ -1,8 +1,8 @@
 //! Windlass notifications over NATS. They wake workers and waiting callers, whatever the store.
 //!
 //! ```no_run
-//! # async fn open() -> windlass_core::Result<()> {
-//! use windlass_nats::{NatsNotifier, Options};
+//! # async fn open() -> windlass::Result<()> {
+//! use windlass::nats::{NatsNotifier, Options};
 //!
 //! let options = Options::default().namespace("jobs").bucket("windlass");
 //! let notifier = NatsNotifier::open("nats://127.0.0.1", options).await?;

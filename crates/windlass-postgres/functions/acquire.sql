@@ -1,25 +1,46 @@
--- Jobs as queries return them: the values in the order of `reply.rs`, followed by one value of each kind per blocker.
+-- The columns of a job in a reply, after those of `reply_v1`.
 create view windlass.job_reply_v1 as
 select
-  j.id, j.seq, j.chain, j.position, j.type, j.chain_type, j.status, j.created_at,
-  array[j.id, j.chain, j.worker, j.request, j.closed_by] || b.chains as ids,
-  array[
-    j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error, j.on_blocker_failure, j.trace, j.worker_name
-  ] || b.traces as words,
-  array[
-    j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, j.lease_until,
-    j.cancel_requested::int, j.created_at, j.started_at, j.closed_at
-  ]::bigint[] || b.resolved as numbers,
-  array[j.input, j.output] as bytes
+  j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec, j.error,
+  j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence,
+  j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
+  b.chains as blockers, b.traces as blocker_traces, b.resolved as blockers_resolved, j.key, j.chain_trace,
+  coalesce(j.chain_created_at, j.created_at) as chain_created_at, j.keep_completed, j.keep_failed, j.keep_cancelled
 from windlass.job j
 left join lateral (
   select
     array_agg(b.chain order by b.position) as chains,
     array_agg(b.trace order by b.position) as traces,
-    array_agg(b.resolved::int::bigint order by b.position) as resolved
+    array_agg(b.resolved order by b.position) as resolved
   from windlass.blocker b
   where j.blockers > 0 and b.job = j.id
 ) b on true;
+
+-- A row of a reply that contains jobs: the columns of `reply_v1`, followed by those of `job_reply_v1`.
+create type windlass.job_row_v1 as (
+  part text, item integer, ids uuid[], words text[], numbers bigint[], bytes bytea[],
+  id uuid, chain uuid, worker uuid, request uuid, closed_by uuid, type text, chain_type text, status text,
+  input_codec text, output_codec text, error text, on_blocker_failure text, trace text, worker_name text,
+  "position" integer, priority smallint, due_at bigint, attempt bigint, max_attempts bigint, fence bigint, version bigint,
+  lease_until bigint, cancel_requested boolean, created_at bigint, started_at bigint, closed_at bigint, input bytea,
+  output bytea, blockers uuid[], blocker_traces text[], blockers_resolved boolean[], key text, chain_trace text,
+  chain_created_at bigint, keep_completed bigint, keep_failed bigint, keep_cancelled bigint
+);
+
+-- A row of a reply that contains jobs, without a job.
+create function windlass.row_v1(r windlass.reply_v1) returns windlass.job_row_v1 language plpgsql immutable as $$
+declare
+  o windlass.job_row_v1;
+begin
+  o.part := r.part;
+  o.item := r.item;
+  o.ids := r.ids;
+  o.words := r.words;
+  o.numbers := r.numbers;
+  o.bytes := r.bytes;
+  return o;
+end
+$$;
 
 -- Chains as queries return them, in the same form. The last number is a subquery with a value instead of `exists`:
 -- PostgreSQL 18 would hash the whole table for that, even with `enable_seqscan = off`.
@@ -34,163 +55,241 @@ select
   ]::bigint[] as numbers
 from windlass.chain c;
 
--- Locks due jobs of these types, by priority, due time and order of creation.
-create function windlass.lock_due_v1(now bigint, types text[], maxima bigint[], max_jobs integer)
-returns uuid[] language plpgsql as $$
+-- Acquires due jobs for a request, by priority, due time and order of creation, or returns those that the request already
+-- holds.
+--
+-- Each acquire walks over the entries of dead rows at the beginning of the index of `ready`. If they cannot be vacuumed, the
+-- client passes floors: types and priorities with the due time from which to look. It does not pass them now and then, so
+-- that jobs below are found too.
+create function windlass.acquire_jobs_v1(
+  now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
+  floor_types text[], floor_priorities bigint[], floors bigint[]
+) returns setof windlass.job_row_v1 language plpgsql as $$
 declare
   level smallint := 32767;
-  taken uuid[] := '{}';
-begin
-  if exists (select from windlass.paused) then
-    select array_agg(q.type), array_agg(q.max) into types, maxima
-    from unnest(types, maxima) q (type, max)
-    where not exists (select from windlass.paused p where p.type = q.type);
-  end if;
-  loop
-    -- Finds the next lower priority with pending jobs: one index step per type.
-    level := (
-      select max((
-        select j.priority from windlass.job j
-        where j.type = q.type and j.status = 'pending' and j.priority < level order by j.priority desc limit 1
-      ))
-      from unnest(types) q (type)
-    );
-    exit when level is null;
-    -- If several types compete, each lane may lock as many rows as are still wanted. Rows that are not acquired are
-    -- unlocked at the end of this command.
-    taken := taken || array(
-      select l.id
-      from unnest(types, maxima) q (type, max)
-      cross join lateral (
-        select j.id, j.due_at, j.seq
-        from windlass.job j
-        where j.type = q.type and j.status = 'pending' and j.priority = level and j.due_at <= now
-        order by j.due_at, j.seq
-        limit least(q.max - (
-          select count(*) from windlass.job t where t.id = any (taken) and t.type = q.type
-        ), max_jobs - cardinality(taken))
-        for no key update skip locked
-      ) l
-      order by l.due_at, l.seq
-      limit max_jobs - cardinality(taken)
-    );
-    exit when cardinality(taken) >= max_jobs;
-  end loop;
-  return taken;
-end
-$$;
-
--- Acquires due jobs for a request, or returns those that the request already holds. Each row includes the chain's
--- fields that handlers can read.
-create function windlass.acquire_jobs_v1(
-  now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
-) returns setof windlass.reply_v1 language plpgsql as $$
-declare
-  taken uuid[];
-  most_blockers integer;
+  taken integer := 0;
+  places tid[];
+  careful boolean := false;
+  quotas bigint[];
 begin
   -- The same request may be sent twice concurrently.
   perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
-  taken := array(
-    select id from windlass.job where request = by_request and status = 'running' order by priority desc, due_at, seq
-  );
-  if cardinality(taken) = 0 and max_jobs > 0 then
-    taken := windlass.lock_due_v1(now, types, maxima, max_jobs);
-    with took as (
-      update windlass.job j
-      set status = 'running', attempt = attempt + 1, fence = fence + 1, version = version + 1, started_at = now,
-        worker = by_worker, worker_name = by_name, request = by_request, lease_until = windlass.later_v1(now, q.lease), ended = null
-      from unnest(types, leases) q (type, lease)
-      where j.id = any (taken) and q.type = j.type
-      returning j.blockers
-    )
-    select max(t.blockers) into most_blockers from took t;
+  if exists (select from windlass.lease l where l.request = by_request) then
+    return query
+    select 'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
+    from (select distinct h.id from windlass.lease l cross join unnest(l.jobs) h (id) where l.request = by_request) h
+    join windlass.job_reply_v1 j on j.id = any (array[h.id])
+    join windlass.job o on o.id = any (array[h.id])
+    where o.request = by_request and o.status = 'running'
+    order by o.priority desc, o.due_at, o.seq;
+    if found then
+      return query select * from windlass.outputs_v1(by_request);
+      return;
+    end if;
+    -- They have ended or were requeued. Otherwise a job that is taken again would be in two rows.
+    delete from windlass.lease l where l.request = by_request;
   end if;
-  if cardinality(taken) = 0 then
-    return;
+  if exists (select from windlass.paused) then
+    select array_agg(q.type), array_agg(q.max), array_agg(q.lease) into types, maxima, leases
+    from unnest(types, maxima, leases) q (type, max, lease)
+    where not exists (select from windlass.paused p where p.type = q.type);
   end if;
+  while taken < max_jobs loop
+    -- Finds the next lower priority with pending jobs: one index step per type.
+    if floor_types is null then
+      level := (
+        select max((
+          select r.priority from windlass.ready r
+          where r.type = q.type and r.priority < level order by r.priority desc limit 1
+        ))
+        from unnest(types) q (type)
+      );
+    else
+      level := (select max(f) from unnest(floor_priorities) f where f < level);
+    end if;
+    exit when level is null;
+    quotas := maxima;
+    begin
+      -- If several types compete, each may lock as many rows as are still wanted. Rows that are not taken are unlocked at
+      -- the end of this command.
+      places := array(
+        select l.ctid
+        from unnest(types, maxima) q (type, max)
+        cross join lateral (
+          select r.ctid, r.due_at, r.seq
+          from windlass.ready r
+          where r.type = q.type and r.priority = level and r.due_at <= now
+            and r.due_at >= coalesce((
+              select min(f.floor) from unnest(floor_types, floor_priorities, floors) f (type, priority, floor)
+              where f.type = q.type and f.priority = level
+            ), 0)
+            and (not careful or cardinality(windlass.lock_free_v1(array[r.job], 'no key update')) = 1)
+          order by r.due_at, r.seq
+          limit least(q.max, max_jobs - taken)
+          for update skip locked
+        ) l
+        order by l.due_at, l.seq
+        limit max_jobs - taken
+      );
+      if cardinality(places) > 0 then
+        if cardinality(places) < max_jobs - taken then
+          maxima := array(
+            select q.max - coalesce(c.jobs, 0)
+            from unnest(types, maxima) with ordinality q (type, max, n)
+            left join (
+              -- A subquery, so that the planner does not walk the index in order to group.
+              select r.type, count(*) as jobs
+              from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
+              group by r.type
+            ) c on c.type = q.type
+            order by q.n
+          );
+        end if;
+        return query
+        with gone as (
+          delete from windlass.ready r where r.ctid = any (places) returning r.job
+        ), took as (
+          -- The rows of `ready` are locked, so nobody else changes these jobs.
+          update windlass.job j
+          set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
+            worker = by_worker, worker_name = by_name, request = by_request, ended = null,
+            lease_until = windlass.later_v1(now, leases[array_position(types, j.type)])
+          from gone g
+          where j.id = any (array[g.job]) and j.status = 'pending'
+          returning j.*
+        ), leased as (
+          insert into windlass.lease (request, until, type, jobs, has_blockers)
+          select by_request, min(t.lease_until), t.type, array_agg(t.id), bool_or(t.blockers > 0) from took t group by t.type
+        ), counted as (
+          insert into windlass.tally (jobs, type, status)
+          select c.jobs * m.sign, c.type, m.status
+          from (select count(*) as jobs, t.type from took t group by t.type) c
+          cross join (values (1, 'running'), (-1, 'pending')) m (sign, status)
+        )
+        select
+          'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
+          j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
+          j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
+          j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
+          b.chains, b.traces, b.resolved, j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at), j.keep_completed,
+          j.keep_failed, j.keep_cancelled
+        from took j
+        left join lateral (
+          select
+            array_agg(b.chain order by b.position) as chains,
+            array_agg(b.trace order by b.position) as traces,
+            array_agg(b.resolved order by b.position) as resolved
+          from windlass.blocker b
+          where j.blockers > 0 and b.job = j.id
+        ) b on true
+        order by j.due_at, j.seq;
+      end if;
+    exception when lock_not_available or deadlock_detected then
+      -- The rule of `lock.sql` was broken for a moment, or an operator has locked a job. Look at the locks of the jobs too.
+      if careful then
+        raise;
+      end if;
+      careful := true;
+      places := '{}';
+      maxima := quotas;
+      level := level + 1;
+    end;
+    taken := taken + cardinality(places);
+  end loop;
+  if exists (select from windlass.lease l where l.request = by_request and l.has_blockers) then
+    return query select * from windlass.outputs_v1(by_request);
+  end if;
+end
+$$;
+
+-- Returns the outputs of the blockers of the jobs that a request holds.
+create function windlass.outputs_v1(by_request uuid) returns setof windlass.job_row_v1 language plpgsql stable as $$
+begin
   return query
-  select
-    'job', t.n::integer, j.ids, array[c.key, c.trace] || j.words,
-    array[c.created_at, c.keep_completed, c.keep_failed, c.keep_cancelled] || j.numbers, j.bytes
-  from unnest(taken) with ordinality t (id, n)
-  join windlass.job_reply_v1 j on j.id = t.id
-  join windlass.chain c on c.id = j.chain
-  order by t.n;
-  if most_blockers = 0 then
-    return;
-  end if;
-  return query
-  select
-    'output', t.n::integer, array[c.id], array[c.type, l.type, l.status, l.output_codec, l.error], null::bigint[],
-    array[l.output]
-  from unnest(taken) with ordinality t (id, n)
-  join windlass.job j on j.id = t.id and j.blockers > 0
-  join windlass.blocker b on b.job = j.id
-  join windlass.chain c on c.id = b.chain
-  join windlass.job l on l.id = c.latest
-  order by t.n, b.position;
+  select r.*
+  from (
+    select j.id
+    from windlass.lease l
+    cross join unnest(l.jobs) h (id)
+    cross join lateral (
+      select j.id from windlass.job j
+      where j.id = h.id and j.blockers > 0 and j.request = by_request and j.status = 'running'
+      offset 0
+    ) j
+    where l.request = by_request and l.has_blockers
+    order by j.id
+  ) j
+  cross join lateral (select b.chain from windlass.blocker b where b.job = j.id order by b.position) b
+  join windlass.chain c on c.id = any (array[b.chain])
+  join windlass.job o on o.id = any (array[c.latest])
+  cross join lateral windlass.row_v1((
+    'output', null, array[j.id, c.id], array[c.type, o.type, o.status, o.output_codec, o.error], null, array[o.output]
+  )::windlass.reply_v1) r;
 end
 $$;
 
 create function windlass.acquire_v1(
-  given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
-set search_path = pg_catalog, pg_temp
+  given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
+  floor_types text[], floor_priorities bigint[], floors bigint[]
+) returns setof windlass.job_row_v1 language plpgsql security definer
+set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
+set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
 begin
-  return query select (r).* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r;
-  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
+  return query select o.* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r, windlass.row_v1(r) o;
+  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
 end
 $$;
 
 -- Settles, then acquires.
 create function windlass.exchange_v1(
   given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[],
-  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
-set search_path = pg_catalog, pg_temp
+  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
+  floor_types text[], floor_priorities bigint[], floors bigint[]
+) returns setof windlass.job_row_v1 language plpgsql security definer
+set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
+set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
   settled record;
 begin
   select * into settled from windlass.settle_items_v1(now, items, new_jobs, 1000);
-  return query select (r).* from unnest(settled.replies) r;
+  return query select o.* from unnest(settled.replies) r, windlass.row_v1(r) o;
   -- Consequences are reported with the acquire.
-  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
-  return query select (r).* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r;
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
+  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
+  return query select o.* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r, windlass.row_v1(r) o;
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
 end
 $$;
 
 -- Completes jobs that carry nothing, then acquires.
 create function windlass.exchange_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[],
-  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
-set search_path = pg_catalog, pg_temp
+  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
+  floor_types text[], floor_priorities bigint[], floors bigint[]
+) returns setof windlass.job_row_v1 language plpgsql security definer
+set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
+set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
 begin
-  return query select * from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions);
+  return query
+  select o.* from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions) r, windlass.row_v1(r) o;
   -- Consequences are reported with the acquire. The settlements have left nothing to unblock.
-  return query select 'now', null::integer, null::uuid[], null::text[], array[now], null::bytea[];
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs);
+  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
+  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
 end
 $$;
 
 -- Renews leases.
 create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
-returns setof windlass.reply_v1 language plpgsql
-set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -201,19 +300,23 @@ begin
     select a.n::integer as item, a.job, a.fence, windlass.later_v1(now, a.lease) as until
     from unnest(jobs, fences, leases) with ordinality a (job, fence, lease, n)
   ), locked as materialized (
-    select j.id, j.status, j.fence, j.cancel_requested
+    select j.id, j.status, j.fence, j.cancel_requested, j.request, j.lease_until, j.type
     from windlass.job j
     where j.id = any (jobs)
     order by j.id
     for no key update skip locked
-  ), held as (
+  ), held as materialized (
     -- If an attempt is listed several times, its last lease counts.
-    select distinct on (a.job) a.job, a.until
+    select distinct on (a.job) a.job, a.until, l.request, l.type, a.until < l.lease_until as is_shorter
     from asked a
     join locked l on l.id = a.job and l.fence = a.fence and l.status = 'running'
     order by a.job, a.item desc
   ), renewed as (
-    update windlass.job j set lease_until = h.until from held h where j.id = h.job
+    update windlass.job j set lease_until = h.until from held h where j.id = any (array[h.job])
+  ), shortened as (
+    -- The row of `lease` may belong to jobs of other attempts, whose transactions have locked it. So add another one.
+    insert into windlass.lease (request, until, type, has_blockers, jobs)
+    select h.request, min(h.until), h.type, false, array_agg(h.job) from held h where h.is_shorter group by h.request, h.type
   )
   select
     'renewed', a.item, null::uuid[],

@@ -1,11 +1,14 @@
--- Stores a new job of a chain, which waits for these stored chains.
+-- Stores a new job, which waits for these stored chains: the first of a new chain, or the next one of the chain whose
+-- first job is `first`.
 create function windlass.insert_job_v1(
-  now bigint, new windlass.new_v1, of_chain uuid, of_type text, at_position integer, chains uuid[]
+  now bigint, new windlass.new_v1, first windlass.job, at_position integer, chains uuid[]
 ) returns windlass.job language plpgsql as $$
 declare
   stored windlass.job;
   failed uuid;
   waits boolean := false;
+  how text;
+  is_first constant boolean := at_position = 0;
 begin
   if cardinality(chains) > 0 then
     select
@@ -15,27 +18,46 @@ begin
       coalesce(bool_or(c.closed_as is null or c.closed_as <> 'completed' and new.on_blocker_failure <> 'receive'), false)
     into failed, waits
     from unnest(chains) with ordinality b (chain, n)
-    join windlass.chain c on c.id = b.chain;
+    cross join lateral (select c.id, c.closed_as from windlass.chain c where c.id = b.chain offset 0) c;
   end if;
+  how := case when failed is not null then 'failed' when waits then 'blocked' else 'pending' end;
   insert into windlass.job (
-    id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, blockers, on_blocker_failure,
-    created_at, closed_at, trace, error, input_codec, input
+    id, chain, position, type, chain_type, status, listed, priority, due_at, max_attempts, fence, blockers,
+    on_blocker_failure, created_at, closed_at, trace, error, input_codec, input, chain_created_at, keep_completed,
+    keep_failed, keep_cancelled, chain_trace, key, key_hold, key_window, chain_closed_at, closed_as, retain_until
   ) values (
-    new.id, of_chain, at_position, new.type, of_type,
-    case when failed is not null then 'failed' when waits then 'blocked' else 'pending' end,
+    new.id, case when is_first then new.id else first.id end, at_position, new.type,
+    case when is_first then new.type else first.chain_type end, how, windlass.listed_v1(how),
     new.priority, windlass.due_v1(now, new.due_at, new.due_after), new.max_attempts, now * 1024, cardinality(chains),
     new.on_blocker_failure, now, case when failed is not null then now end, new.trace,
-    'a blocker chain did not complete: ' || failed, new.codec, new.input
+    'a blocker chain did not complete: ' || failed, new.codec, new.input,
+    case when not is_first then first.created_at end,
+    case when is_first then new.keep_completed else first.keep_completed end,
+    case when is_first then new.keep_failed else first.keep_failed end,
+    case when is_first then new.keep_cancelled else first.keep_cancelled end,
+    case when is_first then new.chain_trace else first.chain_trace end,
+    case when is_first then new.key else first.key end,
+    case when is_first then new.key_hold end, case when is_first then new.key_window end,
+    case when is_first and failed is not null then now end, case when is_first and failed is not null then 'failed' end,
+    case when is_first and failed is not null then windlass.later_v1(now, new.keep_failed) end
   )
   on conflict do nothing
   returning * into stored;
-  if cardinality(chains) > 0 and stored.id is not null then
+  if stored.id is null then
+    return stored;
+  end if;
+  perform windlass.moved_v1(null, stored);
+  if stored.chain_closed_at is not null then
+    insert into windlass.leaving (leaves_at, chains)
+    values (windlass.leaves_v1(stored.chain_closed_at, stored.retain_until), array[stored.id]);
+  end if;
+  if cardinality(chains) > 0 then
     insert into windlass.blocker (job, position, chain, seq, resolved, waiting, needed, eager, trace)
     select
       stored.id, b.n, b.chain, stored.seq, r.resolved, stored.status = 'blocked' and not r.resolved, true,
       new.on_blocker_failure <> 'wait', b.trace
     from unnest(chains, new.blocker_traces) with ordinality b (chain, trace, n)
-    join windlass.chain c on c.id = b.chain
+    cross join lateral (select c.closed_as from windlass.chain c where c.id = b.chain offset 0) c
     cross join lateral (
       select c.closed_as is not null and (c.closed_as = 'completed' or new.on_blocker_failure = 'receive') as resolved
     ) r;
@@ -62,7 +84,7 @@ begin
   into chains, missing
   from unnest(blockers) with ordinality b (chain, n)
   left join unnest(named, meant) a (named, meant) on a.named = b.chain
-  left join windlass.chain c on c.id = coalesce(a.meant, b.chain);
+  left join lateral (select c.id from windlass.chain c where c.id = coalesce(a.meant, b.chain) offset 0) c on true;
 end
 $$;
 
@@ -78,7 +100,7 @@ declare
 begin
   reply.part := 'created';
   reply.item := new.item;
-  select l.* into stored from windlass.chain c join windlass.job l on l.id = c.latest where c.id = new.id;
+  select l.* into stored from windlass.job l where l.id = (select c.latest from windlass.chain c where c.id = new.id);
   if found and stored.chain_type = new.type then
     reply.ids := array[stored.id, stored.chain];
     reply.words := array['new', stored.status];
@@ -109,7 +131,7 @@ begin
         array[c.id], array['existing', l.status, l.type, l.output_codec, l.error, c.trace], array[l.output]
       into reply.ids, reply.words, reply.bytes
       from windlass.chain c
-      join windlass.job l on l.id = c.latest
+      cross join lateral (select l.* from windlass.job l where l.id = c.latest offset 0) l
       where c.id = holder;
       return reply;
     end if;
@@ -127,22 +149,10 @@ begin
     return reply;
   end if;
 
-  stored := windlass.insert_job_v1(now, new, new.id, new.type, 0, chains);
+  stored := windlass.insert_job_v1(now, new, null, 0, chains);
   if stored.id is null then
     -- Another transaction has stored it in the meantime.
     return windlass.create_chain_v1(now, new, named, meant);
-  end if;
-  insert into windlass.chain (
-    id, seq, type, latest, key, key_hold, key_window, keep_completed, keep_failed, keep_cancelled, created_at, trace,
-    closed_at, closed_as, retain_until, leaves_at
-  )
-  select
-    new.id, stored.seq, new.type, new.id, new.key, new.key_hold, new.key_window, new.keep_completed, new.keep_failed,
-    new.keep_cancelled, now, new.chain_trace, stored.closed_at, case when stored.status = 'failed' then 'failed' end,
-    windlass.later_v1(stored.closed_at, new.keep_failed),
-    windlass.later_v1(stored.closed_at, greatest(new.keep_failed, 600000));
-  if stored.closed_at is not null then
-    insert into windlass.leaving (leaves_at, seq, chain) select c.leaves_at, c.seq, c.id from windlass.chain c where c.id = new.id;
   end if;
   if new.key is not null then
     update windlass.key set chain = new.id where type = new.type and key = new.key;
@@ -155,80 +165,142 @@ end
 $$;
 
 -- Stores chains without blockers in one statement: those without a key, and those whose key is in `mine`. Returns the
--- ids and due times of the chains that did not exist. Joins up to a thousand new rows with themselves, for which an
--- index is useless.
-create function windlass.store_plain_v1(
+-- ids and due times of the chains that did not exist.
+create function windlass.store_keyed_v1(
   now bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
   keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
   mine uuid[]
-) returns windlass.reply_v1 language plpgsql set enable_nestloop = off set enable_hashjoin = on as $$
+) returns windlass.reply_v1 language plpgsql as $$
 declare
   stored windlass.reply_v1;
+  base constant bigint := nextval('windlass.page') * 1024;
 begin
   with inserted as (
     insert into windlass.job as j (
-      id, chain, position, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
-      trace, input_codec, input
+      id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
+      trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace, key, key_hold, key_window
     )
     select
-      n.id, n.id, 0, n.type, n.type, 'pending', n.priority, windlass.due_v1(now, n.due_at, n.due_after), n.max_attempts,
-      now * 1024, n.policy, now, n.trace, n.codec, n.input
+      n.id, n.id, base + n.n, n.type, n.type, 'pending', n.priority, windlass.due_v1(now, n.due_at, n.due_after),
+      n.max_attempts, now * 1024, n.policy, now, n.trace, n.codec, n.input, n.keep_completed, n.keep_failed,
+      n.keep_cancelled, n.chain_trace, n.key, n.key_hold, n.key_window
     from unnest(
-      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keys
-    ) n (id, type, codec, input, due_at, due_after, priority, max_attempts, policy, trace, key)
+      ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+      keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows
+    ) with ordinality n (
+      id, type, codec, input, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
+      keep_cancelled, chain_trace, key, key_hold, key_window, n
+    )
     where n.key is null or n.id in (select unnest(mine))
     on conflict do nothing
-    returning j.id, j.seq, j.type, j.due_at
-  ), chained as (
-    insert into windlass.chain (
-      id, seq, type, latest, key, key_hold, key_window, keep_completed, keep_failed, keep_cancelled, created_at, trace
-    )
-    select
-      i.id, i.seq, i.type, i.id, n.key, n.key_hold, n.key_window, n.keep_completed, n.keep_failed, n.keep_cancelled, now,
-      n.trace
-    from inserted i
-    join unnest(ids, keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows) n (
-      id, keep_completed, keep_failed, keep_cancelled, trace, key, key_hold, key_window
-    ) on n.id = i.id
+    returning j.id, j.seq, j.type, j.due_at, j.priority
+  ), made_ready as (
+    insert into windlass.ready (seq, due_at, job, priority, type)
+    select i.seq, i.due_at, i.id, i.priority, i.type from inserted i
+  ), counted as (
+    insert into windlass.tally (jobs, type, status) select count(*), i.type, 'pending' from inserted i group by i.type
   )
   select 'stored', null, array_agg(i.id), null, array_agg(i.due_at), null into stored from inserted i;
   return stored;
 end
 $$;
 
--- Starts chains without keys and blockers, each with its own id.
+-- Returns a column with a value for each of `items`. A column with equal values was passed as one value, or as none if
+-- they are null.
+create function windlass.column_v1(given anyarray, items integer) returns anyarray language plpgsql immutable as $$
+begin
+  if cardinality(given) = items then
+    return given;
+  end if;
+  return array_fill(given[1], array[items]);
+end
+$$;
+
+-- Starts chains without keys and blockers, each with its own id. A column with equal values, other than ids and inputs, has
+-- one value, or none if they are null: most batches differ in nothing else. Returns the due times in order, or one due
+-- time for all.
 create function windlass.create_plain_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
   keep_failed bigint[], keep_cancelled bigint[], chain_traces text[]
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
-  stored windlass.reply_v1;
+  items constant integer := cardinality(ids);
+  base constant bigint := nextval('windlass.page') * 1024;
+  every_limit constant boolean := cardinality(max_attempts) = items;
+  every_trace constant boolean := cardinality(traces) = items;
+  every_chain_trace constant boolean := cardinality(chain_traces) = items;
+  one_type constant text := types[1];
+  one_priority constant bigint := priorities[1];
+  -- Null if the jobs are due at different times.
+  due constant bigint := case
+    when cardinality(due_at) <= 1 and cardinality(due_after) <= 1 then windlass.due_v1(now, due_at[1], due_after[1])
+  end;
+  one_limit constant bigint := max_attempts[1];
+  one_policy constant text := on_blocker_failure[1];
+  one_trace constant text := traces[1];
+  one_codec constant text := codecs[1];
+  one_completed constant bigint := keep_completed[1];
+  one_failed constant bigint := keep_failed[1];
+  one_cancelled constant bigint := keep_cancelled[1];
+  one_chain_trace constant text := chain_traces[1];
   new windlass.new_v1;
   none text[];
 begin
-  stored := windlass.store_plain_v1(
-    now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
-    keep_completed, keep_failed, keep_cancelled, chain_traces, null, null, null, null
-  );
-  return next stored;
-  if cardinality(stored.ids) = cardinality(ids) then
-    return;
-  end if;
-  -- The others were stored before, or their id is taken.
-  none := array_fill(null::text, array[cardinality(ids)]);
-  foreach new in array windlass.new_jobs_v1(
-    ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
-    keep_failed, keep_cancelled, chain_traces, none, none, none::bigint[], none::uuid[], '{}', '{}', '{}'
-  ) loop
-    if new.id <> all (coalesce(stored.ids, '{}')) then
-      return next windlass.create_chain_v1(now, new, '{}', '{}');
+  begin
+    insert into windlass.job as j (
+      id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
+      trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace
+    )
+    select
+      n.id, n.id, base + n.n, coalesce(n.type, one_type), coalesce(n.type, one_type), 'pending',
+      coalesce(n.priority, one_priority), coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)),
+      case when every_limit then n.max_attempts else one_limit end, now * 1024,
+      coalesce(n.policy, one_policy), now, case when every_trace then n.trace else one_trace end,
+      coalesce(n.codec, one_codec), n.input, coalesce(n.keep_completed, one_completed),
+      coalesce(n.keep_failed, one_failed), coalesce(n.keep_cancelled, one_cancelled),
+      case when every_chain_trace then n.chain_trace else one_chain_trace end
+    from unnest(
+      ids, inputs, types, codecs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+      keep_failed, keep_cancelled, chain_traces
+    ) with ordinality n (
+      id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
+      keep_cancelled, chain_trace, n
+    );
+    insert into windlass.ready (seq, due_at, job, priority, type)
+    select
+      base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),
+      coalesce(n.type, one_type)
+    from unnest(ids, types, due_at, due_after, priorities) with ordinality n (id, type, due_at, due_after, priority, n);
+    if cardinality(types) = 1 then
+      insert into windlass.tally (jobs, type, status) values (items, one_type, 'pending');
+    else
+      insert into windlass.tally (jobs, type, status) select count(*), t, 'pending' from unnest(types) t group by t;
     end if;
+    return query
+    select 'all_stored', null::integer, null::uuid[], null::text[], case when due is not null then array[due] else array(
+      select windlass.due_v1(now, n.due_at, n.due_after) from unnest(due_at, due_after) with ordinality n (due_at, due_after, n)
+      order by n.n
+    ) end, null::bytea[];
+    return;
+  exception when unique_violation then
+    -- Some were stored before, or their id is taken.
+    none := array_fill(null::text, array[items]);
+  end;
+  foreach new in array windlass.new_jobs_v1(
+    ids, windlass.column_v1(types, items), windlass.column_v1(codecs, items), inputs, windlass.column_v1(due_at, items),
+    windlass.column_v1(due_after, items), windlass.column_v1(priorities, items), windlass.column_v1(max_attempts, items),
+    windlass.column_v1(on_blocker_failure, items), windlass.column_v1(traces, items),
+    windlass.column_v1(keep_completed, items), windlass.column_v1(keep_failed, items),
+    windlass.column_v1(keep_cancelled, items), windlass.column_v1(chain_traces, items), none, none, none::bigint[],
+    none::uuid[], '{}', '{}', '{}'
+  ) loop
+    return next windlass.create_chain_v1(now, new, '{}', '{}');
   end loop;
 end
 $$;
@@ -240,8 +312,8 @@ create function windlass.create_keyed_v1(
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
   keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[],
   replaces uuid[]
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -262,7 +334,7 @@ begin
       held := array(select h from windlass.existing_v1(now, ids, types, keys, replaces, mine) h);
     end if;
     if cardinality(mine) + cardinality(held) = keyed then
-      stored := windlass.store_plain_v1(
+      stored := windlass.store_keyed_v1(
         now, ids, types, codecs, inputs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces,
         keep_completed, keep_failed, keep_cancelled, chain_traces, keys, key_holds, key_windows, mine
       );
@@ -285,8 +357,8 @@ $$;
 
 -- Starts chains.
 create function windlass.create_v1(given bigint, new_jobs windlass.new_v1[])
-returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '1s' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare

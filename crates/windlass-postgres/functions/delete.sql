@@ -1,8 +1,8 @@
 -- Removes chains with all their jobs, all or none.
 create function windlass.delete_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -32,8 +32,8 @@ begin
         union all
         select j.id, j.chain, j.position from windlass.job j where j.chain = any (level) and j.position > 0
       ) j
-      join windlass.blocker b on b.job = j.id
-      join windlass.chain c on c.id = b.chain
+      join windlass.blocker b on b.job = any (array[j.id])
+      join windlass.chain c on c.id = any (array[b.chain])
       where b.chain <> all (doomed)
       order by b.chain, array_position(level, j.chain), j.position, b.position
     ) b;
@@ -43,8 +43,9 @@ begin
     return query select 'refused', null::integer, null::uuid[], array['too_many_chains'], null::bigint[], null::bytea[];
     return;
   end if;
-  if cardinality(windlass.lock_jobs_v1(array(select c.latest from windlass.chain c where c.id = any (doomed)))) > 0
-    or cardinality(windlass.lock_chains_v1(doomed, false)) > 0
+  -- The chains first: no job is added to them then.
+  if cardinality(windlass.lock_chains_v1(doomed, false)) > 0
+    or cardinality(windlass.lock_jobs_v1(array(select c.latest from windlass.chain c where c.id = any (doomed)))) > 0
   then
     return query select 'busy', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
     return;
@@ -71,8 +72,8 @@ begin
     'deleted', null::integer, array[c.id, l.id, case when l.status = 'running' then l.worker end], array[c.type, l.status],
     null::bigint[], null::bytea[]
   from unnest(doomed) with ordinality d (id, n)
-  join windlass.chain c on c.id = d.id
-  join windlass.job l on l.id = c.latest
+  join windlass.chain c on c.id = any (array[d.id])
+  join windlass.job l on l.id = any (array[c.latest])
   order by d.n;
   perform windlass.remove_chains_v1(doomed);
 end

@@ -1,37 +1,171 @@
 -- Locks are acquired in one order: jobs held by attempts, keys, chains, waiting jobs; within a kind, by id or key. If
 -- a lock is not granted in time, or would cause a deadlock, an open transaction holds the row: the item is busy.
+--
+-- The row of a first job is also its chain's row. Who may hold it at the same time:
+--
+-- - `key share`: attaches a job to the chain. The chain cannot end meanwhile, but its job can be acquired, renewed and
+--   retried. In a snapshot, it may succeed on a chain that has ended since: only the mark that `insert_job_v1` leaves
+--   makes a later command resolve that wait.
+-- - `no key update`: changes the job, without ending the chain. All updates take this lock by themselves.
+-- - `update`: ends, continues, reopens or removes the chain. Waits for the transactions that attach to it.
+-- - `share`: nobody changes the row. In a snapshot, this also fails if the row has changed since.
+--
+-- An acquire locks rows of `ready`, skips locked ones, and then updates the jobs. It must not wait there. So whoever
+-- locks the row of a pending job in a way that excludes updates locks its row of `ready` first.
 
--- Locks chains, for update or in share mode. Returns those that another transaction has locked.
-create function windlass.lock_chains_v1(wanted uuid[], shared boolean) returns uuid[] language plpgsql as $$
+-- Locks the rows of `ready` of the pending jobs among these. Returns the jobs whose row another transaction has locked.
+create function windlass.lock_ready_v1(wanted uuid[], patient boolean) returns uuid[] language plpgsql as $$
 declare
+  pending constant uuid[] := array(select j.id from windlass.job j where j.id = any (wanted) and j.status = 'pending');
   locked uuid[];
 begin
-  if cardinality(wanted) = 0 then
-    return wanted;
+  if cardinality(pending) = 0 then
+    return pending;
   end if;
-  -- Most rows are free. This path needs no subtransaction.
-  if shared then
-    locked := array(select id from windlass.chain where id = any (wanted) order by id for share skip locked);
-  else
-    locked := array(select id from windlass.chain where id = any (wanted) order by id for no key update skip locked);
-  end if;
-  if cardinality(locked) = (select count(*) from windlass.chain where id = any (wanted)) then
+  locked := array(
+    select r.job
+    from (select j.* from windlass.job j where j.id = any (pending) order by j.id) j
+    cross join lateral (
+      select r.job from windlass.ready r
+      where r.type = j.type and r.priority = j.priority and r.due_at = j.due_at and r.seq = j.seq
+      for update skip locked
+    ) r
+  );
+  if cardinality(locked) = cardinality(pending) then
     return '{}';
   end if;
-  begin
-    if shared then
-      perform from windlass.chain where id = any (wanted) order by id for share;
-    else
-      perform from windlass.chain where id = any (wanted) order by id for no key update;
-    end if;
-    return '{}';
-  exception when lock_not_available or deadlock_detected then
-    return array(select id from windlass.chain where id = any (wanted) and id <> all (locked));
+  if patient then
+    begin
+      -- A row that has been deleted in the meantime belongs to a job that is not pending any more.
+      perform
+      from (select j.* from windlass.job j where j.id = any (pending) order by j.id) j
+      cross join lateral (
+        select r.job from windlass.ready r
+        where r.type = j.type and r.priority = j.priority and r.due_at = j.due_at and r.seq = j.seq
+        for update
+      ) r;
+      return '{}';
+    exception when lock_not_available or deadlock_detected then
+      null;
+    end;
+  end if;
+  return array(select p from unnest(pending) p where p <> all (locked));
+end
+$$;
+
+-- Locks jobs or chains that are free. Returns their ids.
+create function windlass.lock_free_v1(wanted uuid[], mode text) returns uuid[] language plpgsql as $$
+begin
+  return case mode
+    when 'key share' then array(select id from windlass.job where id = any (wanted) order by id for key share skip locked)
+    when 'share' then array(select id from windlass.job where id = any (wanted) order by id for share skip locked)
+    when 'no key update'
+      then array(select id from windlass.job where id = any (wanted) order by id for no key update skip locked)
+    else array(select id from windlass.job where id = any (wanted) order by id for update skip locked)
   end;
 end
 $$;
 
--- Locks in share mode the chains that new jobs wait for. Returns the items that wait for a chain that another
+-- Locks jobs or chains, and waits for locked ones. Fails if a row stays locked.
+create function windlass.lock_all_v1(wanted uuid[], mode text) returns void language plpgsql as $$
+begin
+  if mode = 'key share' then
+    perform from windlass.job where id = any (wanted) order by id for key share;
+  elsif mode = 'share' then
+    perform from windlass.job where id = any (wanted) order by id for share;
+  elsif mode = 'no key update' then
+    perform from windlass.job where id = any (wanted) order by id for no key update;
+  else
+    perform from windlass.job where id = any (wanted) order by id for update;
+  end if;
+end
+$$;
+
+-- Locks chains, to attach jobs to them. Returns those that another transaction has locked.
+create function windlass.lock_shared_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
+declare
+  locked uuid[];
+begin
+  -- PostgreSQL may wait despite `skip locked`: for a newer version of a row that it does not see yet.
+  begin
+    locked := windlass.lock_free_v1(wanted, 'key share');
+  exception when lock_not_available or deadlock_detected then
+    return wanted;
+  end;
+  if cardinality(locked) = (select count(*) from windlass.job where id = any (wanted)) then
+    return '{}';
+  end if;
+  begin
+    perform windlass.lock_all_v1(wanted, 'key share');
+    return '{}';
+  exception when lock_not_available or deadlock_detected then
+    return array(select id from windlass.job where id = any (wanted) and id <> all (locked));
+  end;
+end
+$$;
+
+-- Locks jobs or chains that may be pending. Returns those that another transaction has locked. Fails if an acquire is just
+-- taking one of them.
+create function windlass.lock_rows_v1(wanted uuid[], mode text) returns uuid[] language plpgsql as $$
+declare
+  busy uuid[] := windlass.lock_ready_v1(wanted, true);
+  rows uuid[] := wanted;
+  locked uuid[];
+begin
+  if cardinality(busy) > 0 then
+    rows := array(select w from unnest(wanted) w where w <> all (busy));
+  end if;
+  -- Most rows are free. This path needs no subtransaction.
+  locked := windlass.lock_free_v1(rows, mode);
+  if cardinality(locked) < (select count(*) from windlass.job where id = any (rows)) then
+    begin
+      perform windlass.lock_all_v1(rows, mode);
+    exception when lock_not_available or deadlock_detected then
+      busy := busy || array(select id from windlass.job where id = any (rows) and id <> all (locked));
+    end;
+  end if;
+  -- A job that has become pending since the first look has a row of `ready` that an acquire may have locked.
+  locked := windlass.lock_ready_v1(array(select r from unnest(rows) r where r <> all (busy)), false);
+  if cardinality(locked) > 0 then
+    raise exception using errcode = 'WL003', message = 'a job has just become pending';
+  end if;
+  return busy;
+end
+$$;
+
+-- As `lock_rows_v1`. If an acquire is just taking one of the jobs, all are busy and none stays locked.
+create function windlass.try_lock_v1(wanted uuid[], mode text) returns uuid[] language plpgsql as $$
+begin
+  if cardinality(wanted) = 0 then
+    return wanted;
+  elsif mode = 'key share' then
+    return windlass.lock_shared_v1(wanted);
+  end if;
+  return windlass.lock_rows_v1(wanted, mode);
+exception when sqlstate 'WL003' then
+  return wanted;
+end
+$$;
+
+-- Locks jobs, to change them. Returns those that another transaction has locked.
+create function windlass.lock_jobs_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
+begin
+  return windlass.try_lock_v1(wanted, 'no key update');
+end
+$$;
+
+-- Locks chains: shared to attach jobs to them, otherwise to end or to change them. Returns those that another
+-- transaction has locked.
+create function windlass.lock_chains_v1(wanted uuid[], shared boolean) returns uuid[] language plpgsql as $$
+begin
+  if shared then
+    return case when cardinality(wanted) = 0 then wanted else windlass.lock_shared_v1(wanted) end;
+  end if;
+  return windlass.try_lock_v1(wanted, 'update');
+end
+$$;
+
+-- Locks the chains that new jobs wait for, to attach to them. Returns the items that wait for a chain that another
 -- transaction has locked.
 create function windlass.lock_blockers_v1(new_jobs windlass.new_v1[]) returns integer[] language plpgsql as $$
 declare
@@ -44,24 +178,6 @@ begin
     return '{}';
   end if;
   return array(select n.item from unnest(new_jobs) n where n.blockers && busy);
-end
-$$;
-
--- Locks jobs for update. Returns those that another transaction has locked.
-create function windlass.lock_jobs_v1(wanted uuid[]) returns uuid[] language plpgsql as $$
-declare
-  locked uuid[];
-begin
-  locked := array(select id from windlass.job where id = any (wanted) order by id for no key update skip locked);
-  if cardinality(locked) = (select count(*) from windlass.job where id = any (wanted)) then
-    return '{}';
-  end if;
-  begin
-    perform from windlass.job where id = any (wanted) order by id for no key update;
-    return '{}';
-  exception when lock_not_available or deadlock_detected then
-    return array(select id from windlass.job where id = any (wanted) and id <> all (locked));
-  end;
 end
 $$;
 
@@ -83,9 +199,10 @@ create function windlass.holder_v1(now bigint, key_type text, key_text text) ret
 begin
   return (
     select c.id
-    from windlass.key k
-    join windlass.chain c on c.id = k.chain
-    where k.type = key_type and k.key = key_text and windlass.holds_key_v1(now, c)
+    from (select k.chain from windlass.key k where k.type = key_type and k.key = key_text offset 0) k
+    cross join lateral (
+      select c.id from windlass.chain c where c.id = k.chain and windlass.holds_key_v1(now, c) offset 0
+    ) c
   );
 end
 $$;
@@ -114,24 +231,27 @@ begin
   end if;
   locked := array(
     select n.id
-    from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
-    join windlass.key k on k.type = n.type and k.key = n.key
-    where n.id not in (select unnest(taken))
-      and not exists (
-        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
-      )
-    order by k.type, k.key
-    for no key update of k
+    from (
+      select n.* from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
+      where n.key is not null and n.id not in (select unnest(taken))
+      order by n.type, n.key
+    ) n
+    cross join lateral (
+      select from windlass.key k
+      where k.type = n.type and k.key = n.key and (
+        select c.id is distinct from n.replaces and windlass.holds_key_v1(now, c) from windlass.chain c where c.id = k.chain
+      ) is not true
+      for no key update
+    ) k
   );
   -- Read again, now that no other transaction can change it.
   with mine as (
     update windlass.key k
     set chain = n.id
     from unnest(ids, types, keys, replaces) n (id, type, key, replaces)
-    where k.type = n.type and k.key = n.key and n.id in (select unnest(locked))
-      and not exists (
-        select from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
-      )
+    where k.type = any (array[n.type]) and k.key = n.key and n.id in (select unnest(locked)) and (
+        select c.id is distinct from n.replaces and windlass.holds_key_v1(now, c) from windlass.chain c where c.id = k.chain
+      ) is not true
     returning k.chain
   )
   select coalesce(array_agg(m.chain), '{}') into freed from mine m;
@@ -149,14 +269,17 @@ begin
     'created', n.item::integer, array[c.id], array['existing', l.status, l.type, l.output_codec, l.error, c.trace],
     null::bigint[], array[l.output]
   from unnest(ids, types, keys, replaces) with ordinality n (id, type, key, replaces, item)
-  join windlass.key k on k.type = n.type and k.key = n.key
-  join windlass.chain c on c.id = k.chain
-  join windlass.job l on l.id = c.latest
-  where n.id not in (select unnest(mine)) and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
-    and coalesce(octet_length(l.output), 0) <= 65536
+  cross join lateral (select k.chain from windlass.key k where k.type = n.type and k.key = n.key offset 0) k
+  cross join lateral (
+    select c.* from windlass.chain c where c.id = k.chain and c.id is distinct from n.replaces and windlass.holds_key_v1(now, c)
+    offset 0
+  ) c
+  cross join lateral (
+    select l.* from windlass.job l where l.id = c.latest and coalesce(octet_length(l.output), 0) <= 65536 offset 0
+  ) l
+  where n.id not in (select unnest(mine))
     -- An item whose id is already stored is reported as a repeat or a refusal.
-    and not exists (select from windlass.chain where id = n.id)
-    and not exists (select from windlass.job where id = n.id);
+    and (select true from windlass.job j where j.id = n.id) is not true;
 end
 $$;
 
@@ -189,9 +312,9 @@ $$;
 -- transaction has locked the row.
 create function windlass.lock_pointed_v1(key_type text, key_text text) returns boolean language plpgsql as $$
 begin
-  return not windlass.in_snapshot_v1() or cardinality(windlass.lock_chains_v1(array(
+  return not windlass.in_snapshot_v1() or cardinality(windlass.try_lock_v1(array(
     select k.chain from windlass.key k where k.type = key_type and k.key = key_text and k.chain is not null
-  ), true)) = 0;
+  ), 'share')) = 0;
 end
 $$;
 
@@ -215,14 +338,13 @@ begin
     on conflict do nothing;
     -- An item that waited for another creator now finds the key held, and needs no lock.
     perform
-    from windlass.key k
-    where (k.type, k.key) in (
+    from (
       select n.type, n.key
       from unnest(new_jobs) n
       where n.key is not null and coalesce(windlass.holder_v1(now, n.type, n.key), n.replaces) is not distinct from n.replaces
-    )
-    order by k.type, k.key
-    for no key update;
+      order by n.type, n.key
+    ) n
+    cross join lateral (select from windlass.key k where k.type = n.type and k.key = n.key for no key update) k;
     return busy;
   exception when lock_not_available or deadlock_detected then
     null;

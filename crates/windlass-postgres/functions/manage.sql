@@ -7,7 +7,7 @@ returns table (item integer, chain uuid) language sql stable as $$
     else (
       select c.id
       from windlass.key k
-      join windlass.chain c on c.id = k.chain and (c.closed_at is null or now < c.retain_until)
+      join windlass.chain c on c.id = any (array[k.chain]) and (c.closed_at is null or now < c.retain_until)
       where k.type = t.type and k.key = t.key
     )
   end
@@ -16,8 +16,8 @@ $$;
 
 -- Cancels chains.
 create function windlass.cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean)
-returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -36,7 +36,7 @@ begin
   for item in 1 .. cardinality(chains) loop
     select c.* into of_chain
     from windlass.find_v1(now, chains[item : item], jobs[item : item], types[item : item], keys[item : item]) f
-    join windlass.chain c on c.id = f.chain;
+    join windlass.chain c on c.id = any (array[f.chain]);
     select * into own from windlass.job where id = of_chain.latest;
     what := case
       when of_chain.id is null then 'not_found'
@@ -62,26 +62,26 @@ $$;
 
 -- Makes pending jobs due now, all or none.
 create function windlass.trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[])
-returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
   targets uuid[];
   busy uuid[];
+  places tid[];
 begin
   -- A target that names a job means exactly that job. Any other target means the latest job of its chain.
   targets := array(
-    select coalesce(t.job, c.latest)
+    select coalesce(jobs[f.item], c.latest)
     from windlass.find_v1(now, chains, jobs, types, keys) f
-    join unnest(jobs) with ordinality t (job, n) on t.n = f.item
-    left join windlass.chain c on c.id = f.chain
+    left join windlass.chain c on c.id = any (array[f.chain])
     order by f.item
   );
   busy := windlass.lock_jobs_v1(array_remove(targets, null));
   if exists (
-    select from unnest(targets) t (id) left join windlass.job j on j.id = t.id
+    select from unnest(targets) t (id) left join windlass.job j on j.id = any (array[t.id])
     where j.status is distinct from 'pending' or j.id = any (busy)
   ) then
     return query
@@ -92,15 +92,23 @@ begin
         when j.status <> 'pending' then array['not_pending', j.status]
       end, null::bigint[], null::bytea[]
     from unnest(targets) with ordinality t (id, n)
-    left join windlass.job j on j.id = t.id;
+    left join windlass.job j on j.id = any (array[t.id]);
     return;
   end if;
-  update windlass.job set due_at = now, version = version + 1 where id = any (targets);
+  -- `ready` first: its rows are found by the former due times.
+  places := windlass.ready_rows_v1(targets);
+  delete from windlass.ready where ctid = any (places);
+  with triggered as (
+    update windlass.job j set due_at = now, version = j.version + 1 where j.id = any (targets)
+    returning j.seq, j.due_at, j.id, j.priority, j.type
+  )
+  insert into windlass.ready (seq, due_at, job, priority, type)
+  select t.seq, t.due_at, t.id, t.priority, t.type from triggered t;
   return query
   select
     'triggered', t.n::integer, array[j.id, j.chain], array[j.status, j.type, j.chain_type], array[j.due_at], null::bytea[]
   from unnest(targets) with ordinality t (id, n)
-  join windlass.job j on j.id = t.id;
+  join windlass.job j on j.id = any (array[t.id]);
 end
 $$;
 
@@ -112,6 +120,8 @@ declare
   own windlass.job;
   of_chain windlass.chain;
   other uuid;
+  reopened windlass.job;
+  how text;
 begin
   reply.part := 'retried';
   reply.item := at_item;
@@ -136,7 +146,7 @@ begin
   select array[b.chain], array['refused', case when c.id is null then 'blocker_not_found' else 'blocker_failed' end]
   into reply.ids, reply.words
   from windlass.blocker b
-  left join windlass.chain c on c.id = b.chain
+  left join windlass.chain c on c.id = any (array[b.chain])
   where b.job = own.id
     and (c.id is null or own.on_blocker_failure = 'fail' and c.closed_as in ('failed', 'cancelled'))
   order by b.position
@@ -155,24 +165,24 @@ begin
       c.id, c.closed_as is not null and (c.closed_as = 'completed' or own.on_blocker_failure = 'receive') as resolved
     from windlass.chain c
   ) n
-  where b.job = own.id and n.id = b.chain;
+  where b.job = own.id and n.id = any (array[b.chain]);
   -- As for a new job: a snapshot may show a blocker as open that has closed since.
   if own.blockers > 0 and windlass.in_snapshot_v1() then
     perform windlass.mark_v1(now, array(select b.chain from windlass.blocker b where b.job = own.id));
   end if;
+  -- Not `exists`: see `chain_reply_v1`.
+  select case when (select true from windlass.blocker b where b.job = own.id and b.waiting limit 1) then 'blocked' else 'pending' end
+  into how;
   update windlass.job j
-  set status = case
-      -- Not `exists`: see `chain_reply_v1`.
-      when (select true from windlass.blocker b where b.job = j.id and b.waiting limit 1) then 'blocked' else 'pending'
-    end,
-    due_at = now, attempt = 0, version = version + 1, closed_at = null, closed_by = null, cancel_requested = false, ended = null
+  set status = how, listed = windlass.listed_v1(how), due_at = now, attempt = 0, version = version + 1, closed_at = null,
+    closed_by = null, cancel_requested = false, ended = null
   where j.id = own.id
-  returning array[j.id, j.chain], array['retried', j.status, j.type, j.chain_type], array[j.due_at]
-  into reply.ids, reply.words, reply.numbers;
-  update windlass.chain
-  set closed_at = null, closed_as = null, retain_until = null, leaves_at = null
-  where id = own.chain;
-  delete from windlass.leaving where leaves_at = of_chain.leaves_at and seq = of_chain.seq;
+  returning * into reopened;
+  perform windlass.moved_v1(own, reopened);
+  reply.ids := array[reopened.id, reopened.chain];
+  reply.words := array['retried', reopened.status, reopened.type, reopened.chain_type];
+  reply.numbers := array[reopened.due_at];
+  update windlass.chain set closed_at = null, closed_as = null, retain_until = null where id = own.chain;
   perform windlass.set_trim_v1(own.chain);
   if of_chain.key is not null then
     insert into windlass.key (type, key, chain) values (of_chain.type, of_chain.key, of_chain.id)
@@ -184,8 +194,8 @@ $$;
 
 -- Reopens chains that failed or were cancelled.
 create function windlass.retry_v1(given bigint, jobs uuid[], versions bigint[])
-returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -198,7 +208,7 @@ begin
   for target in
     select j.id, c.type, c.key
     from windlass.job j
-    join windlass.chain c on c.id = j.chain
+    join windlass.chain c on c.id = any (array[j.chain])
     where j.id = any (jobs) and j.id <> all (busy) and c.key is not null
     order by c.type, c.key
   loop
@@ -221,7 +231,7 @@ begin
     end if;
   end loop;
   delete from windlass.key k using windlass.job j, windlass.chain c
-  where j.id = any (jobs) and c.id = j.chain and k.type = c.type and k.key = c.key and k.chain is null;
+  where j.id = any (jobs) and c.id = any (array[j.chain]) and k.type = any (array[c.type]) and k.key = c.key and k.chain is null;
   if windlass.in_snapshot_v1() and exists (select from windlass.blocker b where b.job = any (jobs)) then
     return query select 'deferred', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
   end if;
@@ -231,8 +241,8 @@ $$;
 -- Sets how long closed chains are kept, counted from now.
 create function windlass.set_retention_v1(
   given bigint, chains uuid[], jobs uuid[], types text[], keys text[], retention bigint
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -251,17 +261,14 @@ begin
     from windlass.find_v1(
       now, chains[item : item], jobs[item : item], types[item : item], keys[item : item]
     ) f
-    join windlass.chain c on c.id = f.chain;
+    join windlass.chain c on c.id = any (array[f.chain]);
     if found and of_chain.closed_at is not null and of_chain.id <> all (busy) then
-      with kept as (
-        update windlass.chain
-        set retain_until = until, leaves_at = greatest(until, windlass.later_v1(closed_at, 600000))
-        where id = of_chain.id
-        returning leaves_at
-      )
-      update windlass.leaving l set leaves_at = k.leaves_at
-      from kept k
-      where l.leaves_at = of_chain.leaves_at and l.seq = of_chain.seq;
+      update windlass.chain set retain_until = until where id = of_chain.id;
+      -- A later time needs no row: expire moves the chain when it comes to the row of the former time.
+      if windlass.leaves_v1(of_chain.closed_at, until) < windlass.leaves_v1(of_chain.closed_at, of_chain.retain_until) then
+        insert into windlass.leaving (leaves_at, chains)
+        values (windlass.leaves_v1(of_chain.closed_at, until), array[of_chain.id]);
+      end if;
     end if;
     return query select 'retention', item, null::uuid[], case
         when of_chain.id is null then array['not_found']
@@ -274,7 +281,7 @@ end
 $$;
 
 -- Pauses or resumes job types.
-create function windlass.pause_v1(given bigint, types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql
+create function windlass.pause_v1(given bigint, types text[], pausing boolean) returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '250ms'
 set search_path = pg_catalog, pg_temp
 as $$

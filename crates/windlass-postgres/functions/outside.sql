@@ -72,8 +72,8 @@ $$;
 create function windlass.complete_from_outside_v1(
   given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items windlass.settlement_v1[],
   new_jobs windlass.new_v1[]
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '250ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -104,7 +104,7 @@ begin
   end if;
   busy := busy || windlass.lock_blockers_v1(new_jobs);
   replies := windlass.apply_steps_v1(now, by_request, own, items, new_jobs, busy);
-  delete from windlass.key k using unnest(new_jobs) n where k.type = n.type and k.key = n.key and k.chain is null;
+  delete from windlass.key k using unnest(new_jobs) n where k.type = any (array[n.type]) and k.key = n.key and k.chain is null;
   return query select (r).* from unnest(replies) r;
   return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
 end

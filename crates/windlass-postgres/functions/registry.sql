@@ -1,7 +1,7 @@
 -- Registers a worker or renews its registration. Removes a few expired registrations.
 create function windlass.beat_v1(
   given bigint, who uuid, its_name text, its_types text[], slots bigint, busy bigint, ttl bigint
-) returns setof windlass.reply_v1 language plpgsql
+) returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -20,7 +20,7 @@ end
 $$;
 
 -- Removes a worker from the list.
-create function windlass.retire_v1(given bigint, who uuid) returns setof windlass.reply_v1 language plpgsql
+create function windlass.retire_v1(given bigint, who uuid) returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
 as $$
 declare
@@ -36,7 +36,7 @@ $$;
 
 -- Acquires, renews or releases a lock.
 create function windlass.leader_lock_v1(given bigint, of_name text, own uuid, ttl bigint)
-returns setof windlass.reply_v1 language plpgsql
+returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '1s' set search_path = pg_catalog, pg_temp
 as $$
 declare

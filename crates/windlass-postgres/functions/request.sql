@@ -9,7 +9,7 @@ create function windlass.new_jobs_v1(
   keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[],
   blocked bigint[], blockers uuid[], blocker_traces text[]
 ) returns windlass.new_v1[] language plpgsql stable
-set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_mergejoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -43,7 +43,7 @@ $$;
 create function windlass.settlements_v1(
   jobs uuid[], fences bigint[], outcomes text[], codecs text[], outputs bytea[], errors text[], due_at bigint[],
   due_after bigint[], retentions bigint[], invalid bigint[], created bigint[], carried bigint[]
-) returns windlass.settlement_v1[] language plpgsql stable set plan_cache_mode = force_generic_plan
+) returns windlass.settlement_v1[] language plpgsql stable set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 begin

@@ -42,7 +42,7 @@ begin
     if patient then
       busy := windlass.lock_chains_v1(chains, false);
     else
-      free := array(select c.id from windlass.chain c where c.id = any (chains) order by c.id for no key update skip locked);
+      free := array(select c.id from windlass.chain c where c.id = any (chains) order by c.id for update skip locked);
       busy := array(select c from unnest(chains) c where c <> all (free));
     end if;
     for own in
@@ -59,10 +59,18 @@ begin
   where chain = of_chain and waiting and job = any (jobs) and job <> all (failing);
   with unblocked as (
     update windlass.job j
-    set status = 'pending', due_at = greatest(due_at, now), version = version + 1
+    set status = 'pending', listed = null, due_at = greatest(due_at, now), version = version + 1
     where j.id = any (jobs) and j.id <> all (failing) and j.status is not distinct from 'blocked'
-      and not exists (select from windlass.blocker b where b.job = j.id and b.waiting)
+      and (select true from windlass.blocker b where b.job = j.id and b.waiting limit 1) is not true
     returning j.*
+  ), made_ready as (
+    insert into windlass.ready (seq, due_at, job, priority, type)
+    select u.seq, u.due_at, u.id, u.priority, u.type from unblocked u
+  ), counted as (
+    insert into windlass.tally (jobs, type, status)
+    select c.jobs * m.sign, c.type, m.status
+    from (select count(*) as jobs, u.type from unblocked u group by u.type) c
+    cross join (values (1, 'pending'), (-1, 'blocked')) m (sign, status)
   )
   select replies || array_agg((
     'unblocked', null, array[u.id, u.chain],
@@ -88,14 +96,14 @@ begin
   marks := array(
     select m.id
     from windlass.ripple m
-    join windlass.chain c on c.id = m.chain
+    join windlass.chain c on c.id = any (array[m.chain])
     where m.since < now
     order by m.since, m.seq
     limit 1000
-    for no key update of c skip locked
+    for update of c skip locked
   );
   delete from windlass.ripple m using windlass.chain c
-  where m.id = any (marks) and c.id = m.chain and (c.closed_as is null or not exists (
+  where m.id = any (marks) and c.id = any (array[m.chain]) and (c.closed_as is null or not exists (
     select from windlass.blocker b where b.chain = c.id and b.waiting and (b.eager or c.closed_as = 'completed')
   ));
 end
@@ -144,11 +152,13 @@ begin
     -- Continue after the previous mark: the index still has an entry for each mark that this command has removed.
     select c.id, c.closed_as, m.since, m.seq into ended
     from windlass.ripple m
-    join windlass.chain c on c.id = m.chain
+    join windlass.chain c on c.id = any (array[m.chain])
     where (m.since, m.seq) >= (from_since, from_seq) and m.since <= until_since and c.id <> all (passed)
+      -- An application's transaction would hold the rows of other marks for as long as it stays open.
+      and (is_own or m.tx = pg_current_xact_id())
     order by m.since, m.seq
     limit 1
-    for no key update of c skip locked;
+    for update of c skip locked;
     if not found or steps = 0 then
       exit when until_since >= now;
       -- Enough older marks: continue with those of this command.

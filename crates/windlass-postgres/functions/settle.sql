@@ -7,6 +7,7 @@ declare
   chains uuid[];
   missing uuid;
   waits boolean;
+  first windlass.job;
 begin
   if exists (select from windlass.job where id = new.id) then
     refusal.words := array['refused', 'id_taken'];
@@ -38,8 +39,9 @@ begin
     return;
   end if;
   perform windlass.close_job_v1(now, own, 'completed', how_ended, null, null, null, by_worker);
-  next := windlass.insert_job_v1(now, new, own.chain, own.chain_type, own.position + 1, chains);
-  update windlass.chain
+  select * into first from windlass.job where id = own.chain;
+  next := windlass.insert_job_v1(now, new, first, own.position + 1, chains);
+  update windlass.job
   set latest = next.id, latest_position = next.position,
     trim_at = case when own.position > 0 and trim_at is null
       then windlass.later_v1(now, greatest(keep_completed, 600000)) else trim_at end
@@ -53,13 +55,15 @@ $$;
 -- Whether one of these chains waits, directly or through others, for `sought`, or would wait for it if it were
 -- retried. Null if another transaction has locked a chain on the path.
 --
--- A chain that starts to wait for another one changes its own row. So every chain on the path is locked in share
--- mode, and the search is repeated until it meets only locked chains. Otherwise two commands could each add one half
--- of a cycle. In a snapshot, locking a chain that has changed since fails.
+-- The caller has locked its own chain for update. Every chain on the path is locked as if to attach to it, and the
+-- search is repeated until it meets only locked chains. So of two commands that would each add one half of a cycle, one
+-- waits for the other. In a snapshot, a chain on the path may have changed since; locking it in share mode fails then.
 create function windlass.reaches_v1(chains uuid[], sought uuid) returns boolean language plpgsql as $$
 declare
   nearby uuid[];
-  held uuid[] := chains;
+  in_snapshot constant boolean := windlass.in_snapshot_v1();
+  held uuid[] := case when in_snapshot then '{}' else chains end;
+  busy uuid[];
 begin
   if cardinality(chains) = 0 then
     return false;
@@ -70,19 +74,21 @@ begin
       union
       select b.chain
       from reached r
-      join windlass.chain c on c.id = r.chain
-      join windlass.job l on l.id = c.latest and l.status in ('blocked', 'failed', 'cancelled')
-      join windlass.blocker b on b.job = l.id and (l.status <> 'blocked' or not b.resolved)
+      join windlass.chain c on c.id = any (array[r.chain])
+      join windlass.job l on l.id = any (array[c.latest]) and l.status in ('blocked', 'failed', 'cancelled')
+      join windlass.blocker b on b.job = any (array[l.id]) and (l.status <> 'blocked' or not b.resolved)
     )
     select array(select chain from reached limit 1000) into nearby;
     if sought = any (nearby) then
       return true;
     elsif nearby <@ held then
       return false;
+    end if;
     -- A completed chain never waits again.
-    elsif cardinality(windlass.lock_chains_v1(array(
+    busy := windlass.try_lock_v1(array(
       select c.id from windlass.chain c where c.id = any (nearby) and c.closed_as is distinct from 'completed'
-    ), true)) > 0 then
+    ), case when in_snapshot then 'share' else 'key share' end);
+    if cardinality(busy) > 0 then
       return null;
     end if;
     held := held || nearby;
@@ -237,8 +243,8 @@ exception when sqlstate 'WL001' then
 end
 $$;
 
--- Completes jobs that carry nothing, each listed once, in two statements. Returns one row: ids of jobs and of their
--- chains; types of chains and of jobs, traces; due times and creation times.
+-- Completes jobs that carry nothing, each listed once. Returns one row: ids of jobs and of their chains; types of chains
+-- and of jobs, traces; due times and creation times.
 --
 -- Waits briefly for locked rows. If one stays locked, completes nothing: the caller then settles item by item and
 -- skips it.
@@ -250,35 +256,46 @@ declare
   chains uuid[];
   marked uuid[];
   waited uuid[];
+  later uuid[];
 begin
-  -- `is not distinct from` means `=`, but PostgreSQL does not use an index on running jobs for it. It looks the jobs
-  -- up by id instead of scanning all running jobs.
+  -- The update alone would not wait for transactions that attach jobs to these chains, see `lock.sql`. A job that the
+  -- attempt no longer holds may be pending, and must not be locked here.
+  perform
+  from (select i.job, i.fence from unnest(jobs, fences) i (job, fence) order by i.job) i
+  cross join lateral (
+    select from windlass.job j where j.id = i.job and j.fence = i.fence and j.status = 'running' for update
+  ) j;
   with ended as (
     update windlass.job j
     set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
-      closed_by = j.worker, version = version + 1, lease_until = null, request = null, ended = 'completed'
+      closed_by = j.worker, version = j.version + 1, lease_until = null, request = null, ended = 'completed',
+      chain_closed_at = case when j.position = 0 then now end, closed_as = case when j.position = 0 then 'completed' end,
+      retain_until = case when j.position = 0 then windlass.later_v1(now, coalesce(i.retention, j.keep_completed)) end
     from unnest(jobs, fences, codecs, outputs, retentions) i (job, fence, codec, output, retention)
-    where j.id = i.job and j.fence = i.fence and j.status is not distinct from 'running'
-    returning i.retention, j.id, j.chain, j.type, j.due_at, j.blockers
-  ), closed as (
-    update windlass.chain c
-    set closed_at = now, closed_as = 'completed', trim_at = null,
-      retain_until = windlass.later_v1(now, coalesce(e.retention, c.keep_completed)),
-      leaves_at = windlass.later_v1(now, greatest(coalesce(e.retention, c.keep_completed), 600000))
-    from ended e
-    where c.id = e.chain
+    where j.id = any (array[i.job]) and j.fence = i.fence and j.status = 'running'
     returning
-      e.id, e.type as job_type, e.due_at, e.blockers, c.id as chain, c.type, c.created_at, c.trace, c.leaves_at, c.seq
+      j.id, j.chain, j.position, j.type, j.chain_type, j.due_at, j.blockers, j.retain_until, j.chain_trace,
+      coalesce(j.chain_created_at, j.created_at) as created_at
   ), left_to_expire as (
-    insert into windlass.leaving (leaves_at, seq, chain) select c.leaves_at, c.seq, c.chain from closed c
+    insert into windlass.leaving (leaves_at, chains)
+    select windlass.leaves_v1(now, e.retain_until), array_agg(e.id) from ended e where e.position = 0 group by 1
+  ), counted as (
+    insert into windlass.tally (jobs, type, status)
+    select c.jobs * m.sign, c.type, m.status
+    from (select count(*) as jobs, e.type from ended e group by e.type) c
+    cross join (values (1, 'completed'), (-1, 'running')) m (sign, status)
   )
   select
-    array_agg(c.id), array_agg(c.chain), array_agg(c.type) || array_agg(c.job_type) || array_agg(c.trace),
-    array_agg(c.due_at) || array_agg(c.created_at), array_agg(c.id) filter (where c.blockers > 0)
-  into completed.ids, chains, completed.words, completed.numbers, waited
-  from closed c;
+    array_agg(e.id), array_agg(e.chain), array_agg(e.chain_type) || array_agg(e.type) || array_agg(e.chain_trace),
+    array_agg(e.due_at) || array_agg(e.created_at), array_agg(e.id) filter (where e.blockers > 0),
+    array_agg(e.id) filter (where e.position > 0)
+  into completed.ids, chains, completed.words, completed.numbers, waited, later
+  from ended e;
   if chains is null then
     return null;
+  end if;
+  if later is not null then
+    perform windlass.close_longer_v1(now, later, jobs, retentions);
   end if;
   -- The chains are locked, so at read committed every dependent has committed and is visible. A snapshot may hide
   -- some.
@@ -296,6 +313,27 @@ begin
   return completed;
 exception when lock_not_available or deadlock_detected then
   return null;
+end
+$$;
+
+-- Closes the chains of these completed jobs, which are not the first of their chain.
+create function windlass.close_longer_v1(now bigint, later uuid[], jobs uuid[], retentions bigint[])
+returns void language plpgsql as $$
+begin
+  perform
+  from (select j.chain from windlass.job j where j.id = any (later) order by j.chain) j
+  cross join lateral (select from windlass.job c where c.id = j.chain for update) c;
+  with closed as (
+    update windlass.job c
+    set chain_closed_at = now, closed_as = 'completed', trim_at = null,
+      retain_until = windlass.later_v1(now, coalesce(i.retention, c.keep_completed))
+    from unnest(jobs, retentions) i (job, retention)
+    join windlass.job j on j.id = any (array[i.job])
+    where i.job = any (later) and c.id = any (array[j.chain])
+    returning c.id, c.retain_until
+  )
+  insert into windlass.leaving (leaves_at, chains)
+  select windlass.leaves_v1(now, c.retain_until), array_agg(c.id) from closed c group by 1;
 end
 $$;
 
@@ -331,8 +369,8 @@ $$;
 
 create function windlass.settle_plain_v1(
   given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
-) returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 begin
@@ -364,7 +402,7 @@ begin
   busy_chains := windlass.lock_chains_v1(array(
     select distinct j.chain
     from unnest(items) i
-    join windlass.job j on j.id = i.job and j.fence = i.fence and j.status is not distinct from 'running'
+    join windlass.job j on j.id = any (array[i.job]) and j.fence = i.fence and j.status = 'running'
     where i.outcome in ('complete', 'continue', 'fail') or j.cancel_requested or i.outcome = 'retry' and j.attempt >= j.max_attempts
   ), false);
   if cardinality(new_jobs) > 0 then
@@ -415,8 +453,8 @@ end
 $$;
 
 create function windlass.settle_v1(given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[])
-returns setof windlass.reply_v1 language plpgsql
-set lock_timeout = '20ms' set enable_seqscan = off set enable_mergejoin = off set enable_hashjoin = off set plan_cache_mode = force_generic_plan
+returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
 as $$
 begin

@@ -1,6 +1,19 @@
+-- The time that a test has set. Only the owner of the tables may set it: with it, any lease and any retention would seem to
+-- have ended. Not called if none is set.
+create function windlass.test_time_v1(given bigint) returns bigint language plpgsql strict as $$
+begin
+  if not pg_catalog.pg_has_role(
+    session_user, (select c.relowner from pg_catalog.pg_class c where c.oid = 'windlass.job'::regclass), 'member'
+  ) then
+    raise exception using errcode = '42501', message = 'only the owner of the tables may set the time';
+  end if;
+  return given;
+end
+$$;
+
 -- The time of a command: the database's clock, unless a test sets another time.
 create function windlass.time_v1(given bigint) returns bigint language sql volatile as $$
-  select coalesce(given, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
+  select coalesce(windlass.test_time_v1(given), floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
 $$;
 
 -- Adds a duration, capped at the end of the year 9999.

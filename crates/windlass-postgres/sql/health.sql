@@ -1,6 +1,6 @@
 with hot (id) as (
-  values ('windlass.job'::regclass), ('windlass.chain'::regclass), ('windlass.key'::regclass), ('windlass.blocker'::regclass),
-    ('windlass.ripple'::regclass)
+  values ('windlass.job'::regclass), ('windlass.ready'::regclass), ('windlass.lease'::regclass), ('windlass.tally'::regclass),
+    ('windlass.key'::regclass), ('windlass.blocker'::regclass), ('windlass.ripple'::regclass)
 )
 select
   'held', null::integer, null::uuid[], array[a.application_name, a.state],
@@ -19,6 +19,15 @@ from hot h
 join pg_class c on c.oid = h.id
 where not coalesce(pg_catalog.array_to_string(c.reloptions, ' '), '') like '%autovacuum_vacuum_scale_factor=%'
   or pg_catalog.array_to_string(c.reloptions, ' ') like '%autovacuum_enabled=false%'
+union all
+select 'may_not_vacuum', null, null, array[pg_catalog.string_agg(h.id::text, ', '), pg_catalog.quote_ident(current_user)], null, null
+from (values ('windlass.ready'::regclass), ('windlass.lease'::regclass), ('windlass.tally'::regclass)) h (id)
+join pg_class c on c.oid = h.id
+join pg_database d on d.datname = current_database()
+where not pg_catalog.pg_has_role(c.relowner, 'usage') and not pg_catalog.pg_has_role(d.datdba, 'usage')
+  and case when current_setting('server_version_num')::integer >= 170000
+    then not pg_catalog.has_table_privilege(h.id, 'maintain') else true end
+having count(*) > 0
 union all
 select 'no_vacuum', null, null, null, null, null
 where current_setting('autovacuum') = 'off'

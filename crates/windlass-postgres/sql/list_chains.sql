@@ -1,19 +1,19 @@
 -- Rows after the cursor in the requested order, up to the scan limit of one page.
 with walked as materialized (
   (
-    select c.id, c.seq as place, c.type, c.latest, c.created_at
+    select c.id, c.seq as place, c.type, c.latest, c.created_at, c.closed_at, c.key
     from windlass.chain c
     where $1::boolean and c.seq < coalesce($2::bigint, 9223372036854775807)
     order by c.seq desc
-    limit $9::bigint
+    limit $12::bigint
   )
   union all
   (
-    select c.id, c.seq, c.type, c.latest, c.created_at
+    select c.id, c.seq, c.type, c.latest, c.created_at, c.closed_at, c.key
     from windlass.chain c
     where not $1::boolean and c.seq > coalesce($2::bigint, 0)
     order by c.seq
-    limit $9::bigint
+    limit $12::bigint
   )
 ), judged as (
   select
@@ -26,7 +26,10 @@ with walked as materialized (
       )
       and (not $6::boolean or (select b.chain from windlass.blocker b where b.chain = w.id limit 1) is null)
       and w.created_at >= coalesce($7::bigint, 0)
-      and w.created_at <= coalesce($8::bigint, 9223372036854775807) as passes
+      and w.created_at <= coalesce($8::bigint, 9223372036854775807)
+      and ($9::bigint is null or w.closed_at >= $9::bigint)
+      and ($10::bigint is null or w.closed_at <= $10::bigint)
+      and ($11::text is null or w.key = $11::text) as passes
   from walked w
 ), counted as materialized (
   select j.id, j.latest, j.place, j.n, j.passes, count(*) filter (where j.passes) over (order by j.n) as passed
@@ -36,15 +39,16 @@ with walked as materialized (
 ), page as materialized (
   select c.id, c.latest, c.n::integer from counted c where c.passes and c.n <= (select e.n from ended e)
 )
-select 'chain', p.n, c.ids, c.words, c.numbers, null::bytea[]
+select 'chain', p.n, c.ids, c.words, c.numbers, null::bytea[], (null::windlass.job_reply_v1).*
 from page p
 join windlass.chain_reply_v1 c on c.id = p.id
 union all
-select 'job', p.n, j.ids, j.words, j.numbers, j.bytes
+select 'job', p.n, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
 from page p
-join windlass.job_reply_v1 j on j.id in (p.id, p.latest)
+cross join lateral pg_catalog.unnest(array[p.id] || nullif(p.latest, p.id)) w (id)
+join windlass.job_reply_v1 j on j.id = w.id and w.id is not null
 union all
-select 'next', null::integer, null::uuid[], null::text[], array[c.place], null::bytea[]
+select 'next', null::integer, null::uuid[], null::text[], array[c.place], null::bytea[], (null::windlass.job_reply_v1).*
 from counted c
 where c.n = (select e.n from ended e) and exists (select from counted m where m.n > c.n)
 order by 2

@@ -19,12 +19,12 @@ with walked as materialized (
 ), numbered as materialized (
   select w.job, w.seq, row_number() over (order by case when $1::boolean then -w.seq else w.seq end) as n from walked w
 )
-select 'job', n.n::integer, j.ids, j.words, j.numbers, j.bytes
+select 'job', n.n::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
 from numbered n
 join windlass.job_reply_v1 j on j.id = n.job
 where n.n <= $3::bigint
 union all
-select 'next', null::integer, null::uuid[], null::text[], array[n.seq], null::bytea[]
+select 'next', null::integer, null::uuid[], null::text[], array[n.seq], null::bytea[], (null::windlass.job_reply_v1).*
 from numbered n
 where n.n = $3::bigint and exists (select from numbered m where m.n > n.n)
 order by 2

@@ -1,1 +1,1 @@
-select * from windlass.next_due_v1($1, $2)
+select * from windlass.next_due_v1($1, $2, $3, $4, $5)

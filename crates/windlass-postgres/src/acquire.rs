@@ -11,16 +11,19 @@ use crate::store::{Call, Execute};
 impl Execute for Acquire {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
         self.check()?;
-        let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).collect();
+        let (floors, look) = call.floors().parameters(&self);
+        let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).chain(floors).collect();
         let mut rows = AcquireRows::default();
         for row in call.run(&call.statements().acquire, parameters).await? {
             rows.take(row.into())?;
         }
-        rows.reply()
+        let reply = rows.reply()?;
+        call.acquired(look.as_ref(), &self, &reply);
+        Ok(reply)
     }
 }
 
-/// Returns the parameters of an acquire that follow the time.
+/// Returns the parameters of an acquire that follow the time, without the floors.
 pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 7] {
     [
         id(request.request.as_uuid()),
@@ -45,13 +48,10 @@ impl AcquireRows {
     pub(crate) fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
-            "job" => {
-                let (key, chain_trace, chain_created_at, retention) = values.acquired()?;
-                let (job, blockers) = (values.job()?, Vec::new());
-                self.jobs.push(Acquired { job, key, chain_trace, chain_created_at, retention, blockers });
-            }
+            "job" => self.jobs.push(values.acquired()?),
             "output" => {
-                let acquired = self.jobs.get_mut(values.item_index()?);
+                let job = values.job_id()?;
+                let acquired = self.jobs.iter_mut().find(|acquired| acquired.job.id == job);
                 acquired.ok_or_else(|| corrupt("an output without a job"))?.blockers.push(values.output()?);
             }
             _ => ripple(&mut self.ripple, &mut values)?,

@@ -1,5 +1,6 @@
 //! The short way to a store, and the types of an application that uses it.
 
+use sqlx::PgPool;
 use windlass_core::Result;
 
 use crate::options::Options;
@@ -10,18 +11,37 @@ use crate::store::PostgresStore;
 /// migrated if needed. The URL is `postgres://user:password@host:port/database`. Closing the store closes its
 /// connections.
 ///
-/// To choose options, or to use a pool of the application, call [`PostgresStore::open`].
+/// To use the pool of the application, call [`open`]. To choose options, call [`PostgresStore::open`].
 ///
 /// ```no_run
-/// # async fn example() -> windlass_core::Result<()> {
-/// use windlass_core::Client;
+/// # async fn example() -> windlass::Result<()> {
+/// use windlass::{Client, postgres};
 ///
-/// let client = Client::new(windlass_postgres::connect("postgres://jobs@localhost/shop").await?);
+/// let client = Client::new(postgres::connect("postgres://jobs@localhost/shop").await?);
 /// # let _ = client; Ok(())
 /// # }
 /// ```
 pub async fn connect(url: &str) -> Result<PostgresStore> {
     PostgresStore::open(Sqlx::connect(url).await?, Options::default()).await
+}
+
+/// Opens a store on the application's pool, with the default [`Options`]: in the schema `windlass`, which is created or
+/// migrated if needed. Closing the store leaves the pool open.
+///
+/// To choose options, call [`PostgresStore::open`].
+///
+/// ```no_run
+/// # async fn example() -> Result<(), windlass::BoxError> {
+/// use sqlx::PgPool;
+/// use windlass::{Client, postgres};
+///
+/// let pool = PgPool::connect("postgres://jobs@localhost/shop").await?;
+/// let client = Client::new(postgres::open(pool.clone()).await?);
+/// # let _ = client; Ok(())
+/// # }
+/// ```
+pub async fn open(pool: PgPool) -> Result<PostgresStore> {
+    PostgresStore::open(Sqlx::from(pool), Options::default()).await
 }
 
 /// A client of a [`PostgresStore`].

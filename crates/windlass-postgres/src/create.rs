@@ -1,10 +1,10 @@
 //! Creating chains.
 
-use windlass_core::Result;
-use windlass_core::command::{Create, CreateReply, Created};
+use windlass_core::command::{Create, CreateReply, Created, JobSummary};
+use windlass_core::{Result, Status};
 
 use crate::provider::Provider;
-use crate::reply::{Values, in_order, put};
+use crate::reply::{Values, corrupt, in_order, put};
 use crate::request::NewJobs;
 use crate::store::{Call, Execute};
 
@@ -38,6 +38,15 @@ impl Execute for Create {
             for row in call.run(statement, parameters).await? {
                 let mut values = Values::from(row);
                 match values.part.as_str() {
+                    "all_stored" => {
+                        for (place, due_at) in places.iter().zip(values.due_times(places.len())?) {
+                            let chain = self.chains.get(*place).map(|chain| chain.id);
+                            let chain = chain.ok_or_else(|| corrupt("a chain that was not sent"))?;
+                            let (job, status) = (chain.first_job(), Status::Pending);
+                            let job = JobSummary { job, chain, status, due_at };
+                            put(&mut chains, *place, Created::New { job, repeated: false })?;
+                        }
+                    }
                     "stored" => {
                         for job in values.stored()? {
                             let sent = sent.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);

@@ -63,6 +63,16 @@ fn finding(mut values: Values, asked: i64, answered: i64) -> Result<Option<Findi
                 ),
             )
         }
+        "may_not_vacuum" => {
+            let (tables, role) = (values.text()?, values.text()?);
+            (
+                format!("role `{role}` may not vacuum {tables}"),
+                format!(
+                    "jobs are safe, but acquiring slows down on a busy queue until autovacuum comes: make the role a member \
+                     of the tables' owner, or on PostgreSQL 17 and later run `grant maintain on {tables} to {role}`"
+                ),
+            )
+        }
         "no_vacuum" => (
             "autovacuum is off on this server".to_owned(),
             "set `autovacuum = on` in postgresql.conf and reload it: nothing else removes dead rows"

@@ -2,12 +2,13 @@
 //!
 //! ```no_run
 //! # #[cfg(feature = "sqlx")]
-//! # async fn example(pool: sqlx::PgPool) -> windlass_core::Result<()> {
-//! use windlass_postgres::{Options, PostgresStore, Sqlx};
+//! # async fn example(pool: sqlx::PgPool) -> windlass::Result<()> {
+//! use windlass::postgres::{self, Options, PostgresStore, Sqlx};
 //!
-//! let store = windlass_postgres::connect("postgres://jobs@localhost/shop").await?;
+//! let store = postgres::open(pool.clone()).await?; // on the application's own pool
+//! let store = postgres::connect("postgres://jobs@localhost/shop").await?;
 //!
-//! // With options, and on the application's own pool.
+//! // With options.
 //! let store = PostgresStore::open(Sqlx::from(pool), Options::default().schema("jobs")).await?;
 //! # let _ = store; Ok(())
 //! # }
@@ -42,8 +43,8 @@
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")]
 //! # mod example {
-//! # use windlass_core::{Client, Entry, Job};
-//! # use windlass_postgres::{PostgresStore, TokioPostgres};
+//! # use windlass::{Client, Entry, Job};
+//! # use windlass::postgres::{PostgresStore, TokioPostgres};
 //! # #[derive(serde::Serialize, serde::Deserialize)] struct Greet { name: String }
 //! # impl Job for Greet { const NAME: &'static str = "greet"; type Output = (); type Next = (); type Blockers = (); }
 //! # impl Entry for Greet {}
@@ -90,7 +91,7 @@
 //! # Layout
 //!
 //! `migrations/` defines the tables, and `functions/` the functions that execute commands. `sql/` has one statement per
-//! command, which calls its function. `schema.sql` shows the resulting schema. The views in `migrations/001_views.sql` are
+//! command, which calls its function. `schema.sql` shows the resulting schema. The views in `migrations/002_views.sql` are
 //! for people who read the tables.
 
 #![forbid(unsafe_code)]
@@ -102,9 +103,11 @@ mod store;
 mod acquire;
 mod create;
 mod expire;
+mod floors;
 mod get;
 mod health;
 mod list;
+mod maintenance;
 mod manage;
 mod outside;
 mod reap;
@@ -132,13 +135,18 @@ mod sqlx;
 mod tokio_postgres;
 
 #[cfg(feature = "sqlx")]
-pub use crate::connect::{Attempt, Client, Done, ItemAttempt, ItemDone, connect};
+pub use crate::connect::{Attempt, Client, Done, ItemAttempt, ItemDone, connect, open};
 #[cfg(feature = "sqlx")]
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 #[cfg(feature = "tokio-postgres")]
 pub use crate::tokio_postgres::{ClientRef, PooledTx, TokioPostgres};
-pub use error::{from_sqlstate, no_connection, pooled, unreachable};
 pub use notifier::PostgresNotifier;
 pub use options::{NAME_MAX_BYTES, Options};
-pub use provider::{BEGIN_READ_COMMITTED, Listener, Parameter, Provider, Row, Statement};
+pub use provider::Provider;
 pub use store::PostgresStore;
+
+/// For implementations of [`Provider`] on another driver: its types, and the errors that a store expects.
+pub mod driver {
+    pub use crate::error::{from_sqlstate, no_connection, pooled, unreachable};
+    pub use crate::provider::{BEGIN_READ_COMMITTED, JobColumns, Listener, Parameter, Row, Statement};
+}

@@ -24,8 +24,30 @@ impl Execute for ListJobs {
             && filter.statuses.is_empty()
             && filter.chain_types.is_empty()
             && filter.created_from.is_none()
-            && filter.created_to.is_none();
+            && filter.created_to.is_none()
+            && filter.closed_from.is_none()
+            && filter.closed_to.is_none();
         let [order, after, max] = page(&self.page)?;
+        if filter.chain.is_none() && is_open(&filter.statuses) {
+            let parameters = vec![
+                order.clone(),
+                after.clone(),
+                max.clone(),
+                names(&filter.types),
+                statuses(&filter.statuses),
+                names(&filter.chain_types),
+                time(filter.created_from),
+                time(filter.created_to),
+                time(filter.closed_from),
+                time(filter.closed_to),
+                walked(&self.page, false),
+            ];
+            let rows = call.run(&call.statements().list_open, parameters).await?;
+            if rows.first().is_none_or(|row| row.part != "walk") {
+                let (jobs, next) = jobs_and_next(rows)?;
+                return Ok(ListJobsReply { jobs, next });
+            }
+        }
         let parameters = vec![
             order,
             after,
@@ -36,6 +58,8 @@ impl Execute for ListJobs {
             Parameter::Id(filter.chain.map(|chain| *chain.as_uuid())),
             time(filter.created_from),
             time(filter.created_to),
+            time(filter.closed_from),
+            time(filter.closed_to),
             walked(&self.page, all),
         ];
         let (jobs, next) = jobs_and_next(call.run(&call.statements().list_jobs, parameters).await?)?;
@@ -51,7 +75,10 @@ impl Execute for ListChains {
             && filter.statuses.is_empty()
             && !filter.top_level
             && filter.created_from.is_none()
-            && filter.created_to.is_none();
+            && filter.created_to.is_none()
+            && filter.closed_from.is_none()
+            && filter.closed_to.is_none()
+            && filter.key.is_none();
         let [order, after, max] = page(&self.page)?;
         let parameters = vec![
             order,
@@ -62,6 +89,9 @@ impl Execute for ListChains {
             Parameter::Flag(filter.top_level),
             time(filter.created_from),
             time(filter.created_to),
+            time(filter.closed_from),
+            time(filter.closed_to),
+            Parameter::Text(filter.key.as_ref().map(ToString::to_string)),
             walked(&self.page, all),
         ];
         let (chains, next) = chains_by_item(call.run(&call.statements().list_chains, parameters).await?)?;
@@ -104,13 +134,11 @@ impl Execute for Count {
         let parameters = vec![call.time(), types(&self.types)];
         // Sorted here, because the collation of the database may order names differently.
         let mut counts = BTreeMap::<TypeName, TypeCount>::new();
-        let mut closed_estimated = false;
         for row in call.run(&call.statements().count, parameters).await? {
             let mut values = Values::from(row);
             let job_type = values.type_name()?;
             let (blocked, pending, running) = (values.number()?, values.number()?, values.number()?);
             let (completed, failed, cancelled) = (values.number()?, values.number()?, values.number()?);
-            closed_estimated |= values.flag()?;
             let count = TypeCount {
                 job_type: job_type.clone(),
                 blocked,
@@ -125,7 +153,7 @@ impl Execute for Count {
             };
             counts.insert(job_type, count);
         }
-        Ok(CountReply { types: counts.into_values().collect(), closed_estimated })
+        Ok(CountReply { types: counts.into_values().collect(), closed_estimated: false })
     }
 }
 
@@ -141,6 +169,11 @@ fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
         }
     }
     Ok((jobs, next))
+}
+
+/// Whether a filter accepts certain statuses, without `completed`. Only completed jobs are in no list of their own.
+fn is_open(statuses: &[Status]) -> bool {
+    !statuses.is_empty() && !statuses.contains(&Status::Completed)
 }
 
 /// Returns the parameters of a page: order, last row of the previous page, and size.

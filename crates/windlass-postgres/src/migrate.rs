@@ -26,15 +26,18 @@ pub(crate) struct Migration {
 
 /// All migrations. Function names contain a version, so that a newer program can add its functions while an older one
 /// still calls its own.
+///
+/// Version 1 was the layout of builds before the first release.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
+    version: 2,
     name: "tables, functions and views",
     in_transaction: true,
     parts: &[
-        include_str!("../migrations/001_tables.sql"),
+        include_str!("../migrations/002_tables.sql"),
         include_str!("../functions/time.sql"),
         include_str!("../functions/isolation.sql"),
         include_str!("../functions/request.sql"),
+        include_str!("../functions/state.sql"),
         include_str!("../functions/lock.sql"),
         include_str!("../functions/create.sql"),
         include_str!("../functions/close.sql"),
@@ -49,7 +52,8 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/delete.sql"),
         include_str!("../functions/registry.sql"),
         include_str!("../functions/count.sql"),
-        include_str!("../migrations/001_views.sql"),
+        include_str!("../functions/list.sql"),
+        include_str!("../migrations/002_views.sql"),
     ],
 }];
 
@@ -72,22 +76,23 @@ pub(crate) async fn migrate<P: Provider>(
 ) -> Result<()> {
     let latest = migrations.last().map_or(0, |migration| migration.version);
     let found = version(provider, names, None).await?;
-    check(found, latest, names)?;
+    check(found, migrations, names)?;
     if found >= latest {
         return Ok(());
     }
     if !allowed {
+        let missing = if found == 0 { "there are no Windlass tables: " } else { "" };
         return Err(Error::new(
             ErrorKind::Outdated,
             format!(
-                "{} is at version {found}, but this program requires version {latest}: run the statements of \
+                "{missing}{} is at version {found}, but this program requires version {latest}: run the statements of \
                  `migrations_sql`, or let the store migrate",
                 names.description()
             ),
         ));
     }
     for migration in migrations.iter().filter(|migration| migration.version > found) {
-        apply(provider, names, migration, latest).await?;
+        apply(provider, names, migration, migrations).await?;
     }
     Ok(())
 }
@@ -99,22 +104,57 @@ pub(crate) fn sql(names: &Names, migrations: &[Migration], after: i64) -> String
         let (begin, commit) = if migration.in_transaction { ("begin;\n", "commit;\n") } else { ("", "") };
         let path = if migration.in_transaction { SEARCH_PATH } else { "" };
         text.push_str(&format!("\n-- {}: {}\n{begin}{path}", migration.version, migration.name));
-        migration.parts.iter().for_each(|part| text.push_str(&names.render(part)));
+        migration.parts.iter().for_each(|part| text.push_str(&statements(names, part)));
         text.push_str(&names.render(&record(migration)));
         text.push_str(commit);
     }
     text
 }
 
-async fn apply<P: Provider>(provider: &P, names: &Names, migration: &Migration, latest: i64) -> Result<()> {
+/// Returns the statements of one part of a migration. PostgreSQL lets every role execute a new function, but the store's
+/// functions run with the privileges of their owner.
+fn statements(names: &Names, part: &str) -> String {
+    let mut text = names.render(part);
+    for function in part.split("create function ").skip(1).filter_map(|rest| rest.split('(').next()) {
+        // The views use it, and PostgreSQL checks that privilege for the role that queries them.
+        if function == "windlass.json_v1" {
+            continue;
+        }
+        let function = names.render(function);
+        text.push_str(&format!("revoke all on function {function} from public;\n"));
+    }
+    text
+}
+
+/// Returns the statements that create roles with the least privileges, and grant them what they need.
+pub(crate) fn roles(names: &Names) -> String {
+    let role = |name: &str| match names.prefix.as_str() {
+        "" => format!("{}_{name}", names.schema),
+        prefix => format!("{}_{prefix}{name}", names.schema),
+    };
+    // Insert the names after `render`, which would replace `windlass_` inside them.
+    names
+        .render(include_str!("../migrations/roles.sql"))
+        .replace("{schema}", &format!("\"{}\"", names.schema))
+        .replace("{reader}", &role("reader"))
+        .replace("{producer}", &role("producer"))
+        .replace("{worker}", &role("worker"))
+}
+
+async fn apply<P: Provider>(
+    provider: &P,
+    names: &Names,
+    migration: &Migration,
+    migrations: &[Migration],
+) -> Result<()> {
     let mut tx = lock(provider, names).await?;
     provider.script_in(P::tx_ref(&mut tx), SEARCH_PATH).await?;
     provider.script_in(P::tx_ref(&mut tx), &preparation(names)).await?;
     let found = version(provider, names, Some(&mut tx)).await?;
-    check(found, latest, names)?;
+    check(found, migrations, names)?;
     if found < migration.version {
         for part in migration.parts {
-            let part = names.render(part);
+            let part = statements(names, part);
             match migration.in_transaction {
                 true => provider.script_in(P::tx_ref(&mut tx), &part).await?,
                 false => provider.script(&part).await?,
@@ -199,7 +239,19 @@ async fn version<P: Provider>(provider: &P, names: &Names, tx: Option<&mut P::Tx
     Ok(found.first().and_then(|row| row.numbers.first().copied().flatten()).unwrap_or(0))
 }
 
-fn check(found: i64, latest: i64, names: &Names) -> Result<()> {
+fn check(found: i64, migrations: &[Migration], names: &Names) -> Result<()> {
+    let version = |migration: Option<&Migration>| migration.map_or(0, |migration| migration.version);
+    let (first, latest) = (version(migrations.first()), version(migrations.last()));
+    if 0 < found && found < first {
+        return Err(Error::new(
+            ErrorKind::Incompatible,
+            format!(
+                "{} is at version {found}, the layout of a build before the first release, which cannot be converted: \
+                 drop its tables (the jobs are lost), or use another schema",
+                names.description()
+            ),
+        ));
+    }
     // Each version keeps the functions of the version before it, so that programs can be updated one by one.
     if found <= latest + 1 {
         return Ok(());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_core::{Clock, Error, ErrorKind, Result};
 
-use crate::migrate::{MIGRATIONS, sql};
+use crate::migrate::{MIGRATIONS, roles, sql};
 use crate::statement::Names;
 
 /// Maximum length of a schema name or table prefix, in bytes.
@@ -93,6 +93,13 @@ impl Options {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         Ok(sql(&self.names()?, MIGRATIONS, version))
+    }
+
+    /// Returns the statements that create three roles with the least privileges, to run as the owner of the tables after
+    /// the migration: a reader, a producer, which also starts chains, and a worker, which also runs jobs. Their names begin
+    /// with the schema, such as `windlass_worker`. They cannot log in: grant them to the roles of your programs.
+    pub fn roles_sql(&self) -> Result<String> {
+        Ok(roles(&self.names()?))
     }
 
     pub(crate) fn names(&self) -> Result<Names> {

@@ -14,7 +14,7 @@ use crate::error::pooled;
 ///
 /// Implement this trait to use the store with another driver. Every command is one statement that returns rows of one
 /// shape, so there is little to implement. Convert errors of the server with
-/// [`from_sqlstate`](crate::from_sqlstate), and run the conformance suite to check the implementation.
+/// [`from_sqlstate`](crate::driver::from_sqlstate), and run the conformance suite to check the implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The driver's transaction type, with which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
@@ -88,7 +88,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     ///
     /// # Errors
     ///
-    /// [`pooled`](crate::pooled()) if a pooler shares the server connection with other clients. It must not listen
+    /// [`pooled`](crate::driver::pooled()) if a pooler shares the server connection with other clients. It must not listen
     /// then: the other clients would receive notifications that they did not subscribe to.
     fn listen<'a>(&'a self, channel: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>>;
 
@@ -152,7 +152,8 @@ pub enum Parameter {
     Bytes(Vec<Option<Bytes>>),
 }
 
-/// A result row: `(text, integer, uuid[], text[], bigint[], bytea[])`. A null array is an empty vector here.
+/// A result row: `(text, integer, uuid[], text[], bigint[], bytea[])`. A null array is an empty vector here. A row of a
+/// statement that returns jobs has the columns of [`JobColumns`] after these.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// Which part of the reply the row belongs to.
@@ -167,7 +168,134 @@ pub struct Row {
     pub numbers: Vec<Option<i64>>,
     /// Payloads.
     pub bytes: Vec<Option<Bytes>>,
+    /// The job, if the row has one.
+    pub job: Option<Box<JobColumns>>,
 }
+
+/// The columns of a job in a result row, in this order, after those of [`Row`]. All are null in a row without a job.
+#[derive(Clone, Debug)]
+pub struct JobColumns {
+    /// `uuid`.
+    pub id: Uuid,
+    /// `uuid`.
+    pub chain: Uuid,
+    /// `uuid`.
+    pub worker: Option<Uuid>,
+    /// `uuid`.
+    pub request: Option<Uuid>,
+    /// `uuid`.
+    pub closed_by: Option<Uuid>,
+    /// `text`.
+    pub job_type: String,
+    /// `text`.
+    pub chain_type: String,
+    /// `text`.
+    pub status: String,
+    /// `text`.
+    pub input_codec: String,
+    /// `text`.
+    pub output_codec: Option<String>,
+    /// `text`.
+    pub error: Option<String>,
+    /// `text`.
+    pub on_blocker_failure: String,
+    /// `text`.
+    pub trace: Option<String>,
+    /// `text`.
+    pub worker_name: Option<String>,
+    /// `integer`.
+    pub position: i32,
+    /// `smallint`.
+    pub priority: i16,
+    /// `bigint`.
+    pub due_at: i64,
+    /// `bigint`.
+    pub attempt: i64,
+    /// `bigint`.
+    pub max_attempts: Option<i64>,
+    /// `bigint`.
+    pub fence: i64,
+    /// `bigint`.
+    pub version: i64,
+    /// `bigint`.
+    pub lease_until: Option<i64>,
+    /// `boolean`.
+    pub cancel_requested: bool,
+    /// `bigint`.
+    pub created_at: i64,
+    /// `bigint`.
+    pub started_at: Option<i64>,
+    /// `bigint`.
+    pub closed_at: Option<i64>,
+    /// `bytea`.
+    pub input: Vec<u8>,
+    /// `bytea`.
+    pub output: Option<Vec<u8>>,
+    /// `uuid[]`.
+    pub blockers: Option<Vec<Uuid>>,
+    /// `text[]`.
+    pub blocker_traces: Option<Vec<Option<String>>>,
+    /// `boolean[]`.
+    pub blockers_resolved: Option<Vec<bool>>,
+    /// `text`.
+    pub key: Option<String>,
+    /// `text`.
+    pub chain_trace: Option<String>,
+    /// `bigint`.
+    pub chain_created_at: i64,
+    /// `bigint`.
+    pub keep_completed: i64,
+    /// `bigint`.
+    pub keep_failed: i64,
+    /// `bigint`.
+    pub keep_cancelled: i64,
+}
+
+/// Reads the columns of a job from a driver's row, with its method `try_get`.
+macro_rules! job_columns {
+    ($row:expr) => {
+        $crate::provider::JobColumns {
+            id: $row.try_get(6)?,
+            chain: $row.try_get(7)?,
+            worker: $row.try_get(8)?,
+            request: $row.try_get(9)?,
+            closed_by: $row.try_get(10)?,
+            job_type: $row.try_get(11)?,
+            chain_type: $row.try_get(12)?,
+            status: $row.try_get(13)?,
+            input_codec: $row.try_get(14)?,
+            output_codec: $row.try_get(15)?,
+            error: $row.try_get(16)?,
+            on_blocker_failure: $row.try_get(17)?,
+            trace: $row.try_get(18)?,
+            worker_name: $row.try_get(19)?,
+            position: $row.try_get(20)?,
+            priority: $row.try_get(21)?,
+            due_at: $row.try_get(22)?,
+            attempt: $row.try_get(23)?,
+            max_attempts: $row.try_get(24)?,
+            fence: $row.try_get(25)?,
+            version: $row.try_get(26)?,
+            lease_until: $row.try_get(27)?,
+            cancel_requested: $row.try_get(28)?,
+            created_at: $row.try_get(29)?,
+            started_at: $row.try_get(30)?,
+            closed_at: $row.try_get(31)?,
+            input: $row.try_get(32)?,
+            output: $row.try_get(33)?,
+            blockers: $row.try_get(34)?,
+            blocker_traces: $row.try_get(35)?,
+            blockers_resolved: $row.try_get(36)?,
+            key: $row.try_get(37)?,
+            chain_trace: $row.try_get(38)?,
+            chain_created_at: $row.try_get(39)?,
+            keep_completed: $row.try_get(40)?,
+            keep_failed: $row.try_get(41)?,
+            keep_cancelled: $row.try_get(42)?,
+        }
+    };
+}
+pub(crate) use job_columns;
 
 /// Begins a transaction for a command of the store: at read committed and read-write, whatever the defaults of the
 /// server, the database, the role and the pool are.
@@ -253,7 +381,7 @@ impl PoolerCheck {
     ///
     /// # Errors
     ///
-    /// Returns [`pooled`](crate::pooled()) if the server process is shared.
+    /// Returns [`pooled`](crate::driver::pooled()) if the server process is shared.
     pub(crate) fn evaluate(&mut self, own: String, signs: &str) -> Result<()> {
         if signs != "0" || self.own.as_ref().is_some_and(|earlier| *earlier != own) {
             return Err(pooled());

@@ -29,6 +29,7 @@ impl Execute for Reap {
                 _ => ripple(&mut reply.ripple, &mut values)?,
             }
         }
+        call.maintain(0);
         Ok(reply)
     }
 }
@@ -36,7 +37,8 @@ impl Execute for Reap {
 impl Execute for NextDue {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<NextDueReply> {
         self.types.check()?;
-        let parameters = vec![call.time(), types(&self.types)];
+        let floors = call.floors().known(&self.types);
+        let parameters = [call.time(), types(&self.types)].into_iter().chain(floors).collect();
         let rows = call.run(&call.statements().next_due, parameters).await?;
         let row = rows.into_iter().next().ok_or_else(|| corrupt("no reply to `next_due`"))?;
         let mut values = Values::from(row);

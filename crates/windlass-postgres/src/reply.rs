@@ -1,12 +1,12 @@
 //! Conversion of reply rows into the store's types.
 
-use std::sync::Arc;
+use std::fmt;
 use std::vec::IntoIter;
 
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::command::{
-    Applied, BlockerOutput, ClosedChain, Created, Existing, JobSummary, Lost, Ripple, Unblocked,
+    Acquired, Applied, BlockerOutput, ClosedChain, Created, Existing, JobSummary, Lost, Ripple, Unblocked,
 };
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
@@ -15,7 +15,7 @@ use windlass_core::{
 };
 
 use crate::enum_text::EnumText;
-use crate::provider::Row;
+use crate::provider::{JobColumns, Row};
 
 /// A row read value by value, in the order in which the statement returns them.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub(crate) struct Values {
     texts: IntoIter<Option<String>>,
     numbers: IntoIter<Option<i64>>,
     bytes: IntoIter<Option<Bytes>>,
+    job: Option<Box<JobColumns>>,
 }
 
 impl From<Row> for Values {
@@ -37,6 +38,7 @@ impl From<Row> for Values {
             texts: row.texts.into_iter(),
             numbers: row.numbers.into_iter(),
             bytes: row.bytes.into_iter(),
+            job: row.job,
         }
     }
 }
@@ -90,11 +92,7 @@ impl Values {
     }
 
     pub(crate) fn maybe_enum<T: EnumText>(&mut self) -> Result<Option<T>> {
-        let known = |text: String| {
-            T::from_text(&text)
-                .ok_or_else(|| corrupt(&format!("a reply row contains the unknown value {text:?}")))
-        };
-        self.maybe_text().map(known).transpose()
+        self.maybe_text().map(|text| enum_value(&text)).transpose()
     }
 
     pub(crate) fn enum_value<T: EnumText>(&mut self) -> Result<T> {
@@ -106,16 +104,11 @@ impl Values {
     }
 
     pub(crate) fn trace(&mut self) -> Result<Option<TraceContext>> {
-        self.maybe_text().map(TraceContext::new).transpose().map_err(unreadable)
+        trace(self.maybe_text())
     }
 
     pub(crate) fn maybe_number<T: TryFrom<i64>>(&mut self) -> Result<Option<T>> {
-        let convert = |number| {
-            T::try_from(number).map_err(|_| {
-                corrupt(&format!("a reply row contains the number {number}, which is out of range"))
-            })
-        };
-        self.numbers.next().flatten().map(convert).transpose()
+        self.numbers.next().flatten().map(number).transpose()
     }
 
     pub(crate) fn number<T: TryFrom<i64>>(&mut self) -> Result<T> {
@@ -127,7 +120,7 @@ impl Values {
     }
 
     pub(crate) fn maybe_time(&mut self) -> Result<Option<Timestamp>> {
-        self.numbers.next().flatten().map(Timestamp::from_millis).transpose().map_err(unreadable)
+        self.numbers.next().flatten().map(time).transpose()
     }
 
     pub(crate) fn time(&mut self) -> Result<Timestamp> {
@@ -212,6 +205,14 @@ impl Values {
         })
     }
 
+    /// Reads the due times of so many jobs. If all are due at the same time, the row has it once.
+    pub(crate) fn due_times(&mut self, jobs: usize) -> Result<Vec<Timestamp>> {
+        if self.numbers.len() == 1 {
+            return Ok(vec![self.time()?; jobs]);
+        }
+        (0..jobs).map(|_| self.time()).collect()
+    }
+
     /// Reads the first jobs of chains that were stored as a set: chain ids and due times.
     pub(crate) fn stored(&mut self) -> Result<Vec<JobSummary>> {
         let summary = |values: &mut Self| {
@@ -252,7 +253,6 @@ impl Values {
 
     fn unblocked(&mut self) -> Result<Unblocked> {
         let (job, job_type, chain_type) = (self.summary()?, self.type_name()?, self.type_name()?);
-        let trace = |text: Option<String>| text.map(TraceContext::new).transpose().map_err(unreadable);
         let traces = self.texts.by_ref().map(trace).collect::<Result<_>>()?;
         Ok(Unblocked { job, job_type, chain_type, traces })
     }
@@ -277,71 +277,30 @@ impl Values {
         Ok(BlockerOutput { chain, chain_type, job_type, status, output: self.payload(codec)?, error })
     }
 
-    /// Reads a job, in the order of `job_reply_v1`.
+    /// Returns the job of the row.
     pub(crate) fn job(&mut self) -> Result<JobRecord> {
-        let (id, chain) = (self.job_id()?, self.chain_id()?);
-        let (worker, request, closed_by) = (self.maybe_id(), self.maybe_id(), self.maybe_id());
-        let (job_type, chain_type, status) = (self.type_name()?, self.type_name()?, self.enum_value()?);
-        let (input_codec, output_codec) = (self.maybe_text(), self.maybe_text());
-        let (error, on_blocker_failure, trace) = (self.error(), self.enum_value()?, self.trace()?);
-        let worker_name = self.worker_name()?;
-        let (index, priority, due_at) = (self.number()?, self.number()?, self.time()?);
-        let (attempt, max_attempts) = (self.number()?, self.maybe_number()?);
-        let (fence, version) = (Fence(self.number()?), Version(self.number()?));
-        let (until, cancel_requested) = (self.maybe_time()?, self.flag()?);
-        let lease = worker.zip(request).zip(until).filter(|_| status == Status::Running);
-        Ok(JobRecord {
-            id,
-            chain,
-            index,
-            job_type,
-            chain_type,
-            status,
-            input: self.payload(input_codec)?.ok_or_else(|| corrupt("a job has no input"))?,
-            output: self.payload(output_codec)?,
-            error,
-            priority,
-            due_at,
-            attempt,
-            max_attempts,
-            fence,
-            version,
-            lease: lease.map(|((worker, request), until)| Lease {
-                worker: WorkerId::from_uuid(worker),
-                worker_name,
-                request: RequestId::from_uuid(request),
-                until,
-            }),
-            cancel_requested,
-            on_blocker_failure,
-            created_at: self.time()?,
-            started_at: self.maybe_time()?,
-            closed_at: self.maybe_time()?,
-            closed_by: closed_by.map(WorkerId::from_uuid),
-            trace,
-            blockers: self.blockers()?,
+        job(*self.job_columns()?)
+    }
+
+    fn job_columns(&mut self) -> Result<Box<JobColumns>> {
+        self.job.take().ok_or_else(|| corrupt("a reply row lacks a job"))
+    }
+
+    /// Returns an acquired job, without the outputs of its blockers.
+    pub(crate) fn acquired(&mut self) -> Result<Acquired> {
+        let mut columns = self.job_columns()?;
+        Ok(Acquired {
+            key: columns.key.take().map(Key::new).transpose().map_err(unreadable)?,
+            chain_trace: trace(columns.chain_trace.take())?,
+            chain_created_at: time(columns.chain_created_at)?,
+            retention: Retention {
+                completed: millis(columns.keep_completed)?,
+                failed: millis(columns.keep_failed)?,
+                cancelled: millis(columns.keep_cancelled)?,
+            },
+            job: job(*columns)?,
+            blockers: Vec::new(),
         })
-    }
-
-    /// Reads the rest of a job's row: its blockers.
-    fn blockers(&mut self) -> Result<Arc<[Blocker]>> {
-        let mut blockers = Vec::with_capacity(self.ids.len());
-        while let Some(chain) = self.maybe_id() {
-            blockers.push(Blocker {
-                chain: ChainId::from_uuid(chain),
-                resolved: self.flag()?,
-                trace: self.trace()?,
-            });
-        }
-        Ok(blockers.into())
-    }
-
-    /// Reads the fields of the chain that precede an acquired job: key, trace, creation time and retention.
-    pub(crate) fn acquired(&mut self) -> Result<(Option<Key>, Option<TraceContext>, Timestamp, Retention)> {
-        let key = self.maybe_text().map(Key::new).transpose().map_err(unreadable)?;
-        let (trace, created_at) = (self.trace()?, self.time()?);
-        let retention = Retention { completed: self.span()?, failed: self.span()?, cancelled: self.span()? };
-        Ok((key, trace, created_at, retention))
     }
 
     /// Reads a chain without its jobs, in the order of `chain_reply_v1`.
@@ -366,6 +325,81 @@ impl Values {
             trace,
         })
     }
+}
+
+fn job(columns: JobColumns) -> Result<JobRecord> {
+    let status = enum_value(&columns.status)?;
+    let lease = columns.worker.zip(columns.request).zip(columns.lease_until);
+    let lease = match lease.filter(|_| status == Status::Running) {
+        None => None,
+        Some(((worker, request), until)) => Some(Lease {
+            worker: WorkerId::from_uuid(worker),
+            worker_name: columns.worker_name.map(WorkerName::new).transpose().map_err(unreadable)?,
+            request: RequestId::from_uuid(request),
+            until: time(until)?,
+        }),
+    };
+    let blockers = columns.blockers.unwrap_or_default().into_iter();
+    let resolved = columns.blockers_resolved.unwrap_or_default();
+    let traces = columns.blocker_traces.unwrap_or_default();
+    let blocker = |((chain, resolved), text)| {
+        Ok(Blocker { chain: ChainId::from_uuid(chain), resolved, trace: trace(text)? })
+    };
+    let output = match columns.output_codec.zip(columns.output) {
+        None => None,
+        Some((codec, bytes)) => Some(payload(codec, bytes)?),
+    };
+    Ok(JobRecord {
+        id: JobId::from_uuid(columns.id),
+        chain: ChainId::from_uuid(columns.chain),
+        index: number(columns.position)?,
+        job_type: TypeName::new(columns.job_type).map_err(unreadable)?,
+        chain_type: TypeName::new(columns.chain_type).map_err(unreadable)?,
+        status,
+        input: payload(columns.input_codec, columns.input)?,
+        output,
+        error: columns.error.map(ErrorText::new),
+        priority: number(columns.priority)?,
+        due_at: time(columns.due_at)?,
+        attempt: number(columns.attempt)?,
+        max_attempts: columns.max_attempts.map(number).transpose()?,
+        fence: Fence(number(columns.fence)?),
+        version: Version(number(columns.version)?),
+        lease,
+        cancel_requested: columns.cancel_requested,
+        on_blocker_failure: enum_value(&columns.on_blocker_failure)?,
+        created_at: time(columns.created_at)?,
+        started_at: columns.started_at.map(time).transpose()?,
+        closed_at: columns.closed_at.map(time).transpose()?,
+        closed_by: columns.closed_by.map(WorkerId::from_uuid),
+        trace: trace(columns.trace)?,
+        blockers: blockers.zip(resolved).zip(traces).map(blocker).collect::<Result<_>>()?,
+    })
+}
+
+fn payload(codec: String, bytes: Vec<u8>) -> Result<Payload> {
+    Codec::new(codec).and_then(|codec| Payload::new(codec, bytes)).map_err(unreadable)
+}
+
+fn time(millis: i64) -> Result<Timestamp> {
+    Timestamp::from_millis(millis).map_err(unreadable)
+}
+
+fn millis(span: i64) -> Result<Millis> {
+    Millis::new(number(span)?).map_err(unreadable)
+}
+
+fn trace(text: Option<String>) -> Result<Option<TraceContext>> {
+    text.map(TraceContext::new).transpose().map_err(unreadable)
+}
+
+fn number<N: Copy + fmt::Display, T: TryFrom<N>>(number: N) -> Result<T> {
+    T::try_from(number)
+        .map_err(|_| corrupt(&format!("a reply row contains the number {number}, which is out of range")))
+}
+
+fn enum_value<T: EnumText>(text: &str) -> Result<T> {
+    T::from_text(text).ok_or_else(|| corrupt(&format!("a reply row contains the unknown value {text:?}")))
 }
 
 /// A chain without its jobs.

@@ -110,9 +110,31 @@ impl NewJobs {
         self.keys.iter().any(Option::is_some)
     }
 
-    /// Returns the parameters for chains without keys and blockers: the first of [`parameters`](Self::parameters).
+    /// Returns the parameters for chains without keys and blockers, in the order of `create_plain_v1`. Most chains of a
+    /// batch differ only in id and input, and the other columns have one value.
     pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
-        self.parameters().into_iter().take(14)
+        // A time and a delay exclude each other, so both are needed if either differs.
+        let (due_at, due_after) = match is_constant(&self.due_at) && is_constant(&self.due_after) {
+            true => (shortened(self.due_at), shortened(self.due_after)),
+            false => (self.due_at, self.due_after),
+        };
+        let parameters = [
+            Parameter::Ids(self.ids),
+            Parameter::Texts(Some(shortened(self.types))),
+            Parameter::Texts(Some(shortened(self.codecs))),
+            Parameter::Bytes(self.inputs),
+            Parameter::Numbers(due_at),
+            Parameter::Numbers(due_after),
+            Parameter::Numbers(shortened(self.priorities)),
+            Parameter::Numbers(shortened(self.max_attempts)),
+            Parameter::Texts(Some(shortened(self.on_blocker_failure))),
+            Parameter::Texts(Some(shortened(self.traces))),
+            Parameter::Numbers(shortened(self.keep_completed)),
+            Parameter::Numbers(shortened(self.keep_failed)),
+            Parameter::Numbers(shortened(self.keep_cancelled)),
+            Parameter::Texts(Some(shortened(self.chain_traces))),
+        ];
+        parameters.into_iter()
     }
 
     /// Returns the parameters for chains without blockers: the first of [`parameters`](Self::parameters).
@@ -297,6 +319,19 @@ impl Settlements {
         ];
         own.into_iter().chain(self.new_jobs.parameters())
     }
+}
+
+/// Returns a column as it is, or with a single value if all values are equal, or with none if they are null.
+fn shortened<T: PartialEq>(mut column: Vec<Option<T>>) -> Vec<Option<T>> {
+    if is_constant(&column) {
+        let is_null = column.first().is_none_or(Option::is_none);
+        column.truncate(usize::from(!is_null));
+    }
+    column
+}
+
+fn is_constant<T: PartialEq>(column: &[T]) -> bool {
+    column.split_first().is_none_or(|(first, rest)| rest.iter().all(|value| value == first))
 }
 
 /// Returns targets in the order of `find_v1`: chains, jobs, types, keys.

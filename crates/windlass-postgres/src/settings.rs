@@ -10,8 +10,10 @@ use crate::provider::{Parameter, Provider, Row, Statement};
 use crate::statement::Names;
 
 /// All tables except the migration table.
-pub(crate) const TABLES: [&str; 10] =
-    ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt", "paused", "worker", "leader"];
+pub(crate) const TABLES: [&str; 12] = [
+    "job", "ready", "lease", "tally", "leaving", "ripple", "key", "blocker", "attempt", "paused", "worker",
+    "leader",
+];
 
 const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\
     pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('fsync'), \

@@ -39,7 +39,9 @@ impl Execute for Exchange {
         self.settle.check()?;
         self.acquire.check()?;
         let (items, mut settled) = SettleRows::new(&self.settle.settlements);
-        let (time, acquire) = ([call.time()].into_iter(), acquire_parameters(&self.acquire));
+        let (floors, look) = call.floors().parameters(&self.acquire);
+        let time = [call.time()].into_iter();
+        let acquire = acquire_parameters(&self.acquire).into_iter().chain(floors);
         let (statement, parameters): (_, Vec<Parameter>) = if settled.is_plain(&items) {
             let parameters = time.chain(items.plain_parameters()).chain(acquire);
             (&call.statements().exchange_plain, parameters.collect())
@@ -53,7 +55,9 @@ impl Execute for Exchange {
             settling &= row.part != "now";
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }
-        Ok(ExchangeReply { settle: settled.reply()?, acquire: acquired.reply()? })
+        let acquired = acquired.reply()?;
+        call.acquired(look.as_ref(), &self.acquire, &acquired);
+        Ok(ExchangeReply { settle: settled.reply()?, acquire: acquired })
     }
 }
 

@@ -14,7 +14,9 @@ use uuid::Uuid;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::error::{from_sqlstate, no_connection, unreachable};
-use crate::provider::{BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement};
+use crate::provider::{
+    BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
+};
 
 /// Acquire timeout of a pool that [`Sqlx::connect`] creates.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -311,6 +313,11 @@ fn rows(rows: sqlx::Result<Vec<PgRow>>) -> Result<Vec<Row>> {
 }
 
 fn row(row: &PgRow) -> sqlx::Result<Row> {
+    let has_job = row.len() > 6 && row.try_get::<Option<Uuid>, _>(6)?.is_some();
+    if has_job {
+        let job = Some(Box::new(job_columns!(row)));
+        return Ok(Row { part: row.try_get(0)?, item: row.try_get(1)?, job, ..Row::default() });
+    }
     let bytes: Option<Vec<Option<Vec<u8>>>> = row.try_get(5)?;
     Ok(Row {
         part: row.try_get(0)?,
@@ -319,6 +326,7 @@ fn row(row: &PgRow) -> sqlx::Result<Row> {
         texts: row.try_get::<Option<_>, _>(3)?.unwrap_or_default(),
         numbers: row.try_get::<Option<_>, _>(4)?.unwrap_or_default(),
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
+        job: None,
     })
 }
 

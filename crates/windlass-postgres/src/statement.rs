@@ -60,6 +60,7 @@ statements! {
     list_chains,
     list_dependents,
     list_jobs,
+    list_open,
     list_workers,
     next_due,
     outside,
@@ -71,6 +72,7 @@ statements! {
     set_retention,
     settle,
     settle_plain,
+    tidy,
     trigger,
 }
 

@@ -14,7 +14,9 @@ use windlass_core::{
 };
 
 use crate::error::{is_idle_timeout, name_role};
+use crate::floors::{Floors, Look};
 use crate::health;
+use crate::maintenance::{Maintenance, Task};
 use crate::migrate::{MIGRATIONS, migrate};
 use crate::notifier::PostgresNotifier;
 use crate::options::Options;
@@ -33,7 +35,22 @@ const CONFLICT_TRIES: usize = 3;
 const LOCK_TRIES: usize = 25;
 const LOCK_DELAY: Duration = Duration::from_millis(20);
 
-/// A store in a PostgreSQL database. See the [crate documentation](crate).
+/// A store in a PostgreSQL database. `P` is the driver: sqlx by default. See the [crate documentation](crate).
+///
+/// [`open`](crate::open()) and [`connect`](crate::connect()) open it with default options. With other options, or another
+/// driver, call [`PostgresStore::open`]:
+///
+/// ```no_run
+/// # #[cfg(feature = "sqlx")]
+/// # async fn example(pool: sqlx::PgPool) -> windlass::Result<()> {
+/// use windlass::Client;
+/// use windlass::postgres::{Options, PostgresStore, Sqlx};
+///
+/// let options = Options::default().schema("jobs").migrate(false);
+/// let client = Client::new(PostgresStore::open(Sqlx::from(pool), options).await?);
+/// # let _ = client; Ok(())
+/// # }
+/// ```
 pub struct PostgresStore<#[cfg(feature = "sqlx")] P = crate::Sqlx, #[cfg(not(feature = "sqlx"))] P> {
     provider: Arc<P>,
     options: Options,
@@ -53,6 +70,7 @@ pub struct PostgresStore<#[cfg(feature = "sqlx")] P = crate::Sqlx, #[cfg(not(fea
     role: String,
     /// Whether these transactions need longer timeouts than the session's.
     has_short_timeout: AtomicBool,
+    maintenance: Arc<Maintenance>,
     closed: AtomicBool,
     round_trips: AtomicU64,
     commits: AtomicU64,
@@ -99,6 +117,7 @@ impl<P: Provider> PostgresStore<P> {
             has_short_timeout: AtomicBool::new(defaults.has_short_timeout),
             snapshots: defaults.snapshots,
             role: defaults.role,
+            maintenance: Arc::default(),
             closed: AtomicBool::new(false),
             round_trips: AtomicU64::new(0),
             commits: AtomicU64::new(0),
@@ -231,6 +250,29 @@ impl<'a, P: Provider> Call<'a, P> {
         if self.tx.is_some() { &self.store.in_transaction } else { &self.store.statements }
     }
 
+    /// Starts the maintenance of the tables if it is due, now that so many jobs were acquired.
+    pub(crate) fn maintain(&self, acquired: usize) {
+        let store = self.store;
+        Maintenance::after(&store.maintenance, acquired, || Task {
+            provider: Arc::clone(&store.provider),
+            names: store.names.clone(),
+            tidy: store.statements.tidy.clone(),
+            leader_lock: store.statements.leader_lock.clone(),
+        });
+    }
+
+    pub(crate) fn floors(&self) -> &'a Floors {
+        self.store.maintenance.floors()
+    }
+
+    /// Learns from the reply to an acquire.
+    pub(crate) fn acquired(&self, look: Option<&Look>, request: &Acquire, reply: &AcquireReply) {
+        if let Some(look) = look {
+            self.floors().learn(look, request, reply);
+        }
+        self.maintain(reply.jobs.len());
+    }
+
     pub(crate) const fn durability(&self) -> Durability {
         self.store.durability
     }
@@ -301,7 +343,11 @@ macro_rules! store {
                     self.call(None)?;
                     // The lock timeout bounds the wait for open transactions.
                     let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
-                    let text = format!("{SET_TIMEOUTS}; set local lock_timeout = '5s'; truncate {tables}");
+                    // No maintenance meanwhile: it locks the same tables in another order.
+                    let text = format!(
+                        "{SET_TIMEOUTS}; set local lock_timeout = '5s'; \
+                         select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}"
+                    );
                     let mut tx = self.provider.begin_read_committed().await?;
                     self.provider.script_in(P::tx_ref(&mut tx), &self.names.render(&text)).await?;
                     self.provider.commit(tx).await

@@ -18,7 +18,9 @@ use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
 use crate::error::{from_sqlstate, no_connection, unreachable, with_causes};
-use crate::provider::{BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement};
+use crate::provider::{
+    BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
+};
 
 /// Number of unread notifications from which the listening connection stops reading.
 const NOTIFICATIONS_MAX: usize = 1_000;
@@ -391,6 +393,11 @@ impl ToSql for Parameter {
 }
 
 fn row(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
+    let has_job = row.len() > 6 && row.try_get::<_, Option<uuid::Uuid>>(6)?.is_some();
+    if has_job {
+        let job = Some(Box::new(job_columns!(row)));
+        return Ok(Row { part: row.try_get(0)?, item: row.try_get(1)?, job, ..Row::default() });
+    }
     let bytes: Option<Vec<Option<Vec<u8>>>> = row.try_get(5)?;
     Ok(Row {
         part: row.try_get(0)?,
@@ -399,6 +406,7 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
         texts: row.try_get::<_, Option<_>>(3)?.unwrap_or_default(),
         numbers: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
+        job: None,
     })
 }
 

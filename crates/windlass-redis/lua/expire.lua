@@ -1,6 +1,8 @@
 -- Removes chains and jobs whose retention has ended.
 
 local left = request.max
+-- How many more entries of `leaving` this call may drop because their chain leaves later or has left.
+local stale_left = 1000
 
 -- Returns the first entry of an index whose time has passed.
 local function due(of)
@@ -28,10 +30,55 @@ local function trim(of, max)
   end
 end
 
+-- Returns the chain of an entry, or nil if the entry is stale: the chain has been reopened, needed, removed or given
+-- another retention since.
+local function leaver(entry)
+  local of = chain(id_of(entry))
+  if of and member(of) == entry.member and of.closed_as and of.needed == 0 and removable_at(of) == entry.score then
+    return of
+  end
+end
+
+-- Replaces an entry for several chains by one for each that still leaves, in the order of their numbers.
+local function split(entry)
+  remove(leaving(), entry.member)
+  for at = 1, #entry.member, MEMBER_LENGTH do
+    local single = { score = entry.score, member = string.sub(entry.member, at, at + MEMBER_LENGTH - 1) }
+    if leaver(single) then
+      add(leaving(), single.score, single.member)
+    end
+  end
+end
+
+-- The time whose entries have been split.
+local split_time = nil
+
+-- Returns the next chain that may be removed.
+local function next_leaver()
+  local entry = due(leaving())
+  while entry and stale_left > 0 do
+    if entry.score ~= split_time then
+      split_time = entry.score
+      for _, stored in ipairs(read('ZRANGEBYSCORE', leaving().key, split_time, split_time)) do
+        if #stored > MEMBER_LENGTH then
+          split({ score = split_time, member = stored })
+        end
+      end
+    else
+      local of = leaver(entry)
+      if of then
+        return of
+      end
+      remove(leaving(), entry.member)
+      stale_left = stale_left - 1
+    end
+    entry = due(leaving())
+  end
+end
+
 local replies = {}
-local entry = due(leaving())
-while entry do
-  local of = must(chain(id_of(entry)), 'chain ' .. id_of(entry))
+local of = next_leaver()
+while of do
   local jobs = of.latest_index > 0 and read('ZCARD', later_jobs(of.id).key) + 1 or 1
   if jobs > left then
     trim(of, left)
@@ -39,13 +86,13 @@ while entry do
   end
   replies[#replies + 1] = { chain = of.id, chain_type = of.chain_type, closed_as = of.closed_as }
   left = left - remove_chain(of)
-  entry = due(leaving())
+  of = next_leaver()
 end
-entry = due(trimming())
+local entry = due(trimming())
 while entry and left > 0 do
   trim(must(chain(entry.member), 'chain ' .. entry.member), left)
   entry = due(trimming())
 end
-local more = due(leaving()) ~= nil or due(trimming()) ~= nil
+local more = next_leaver() ~= nil or stale_left == 0 or due(trimming()) ~= nil
 commit()
 return cmsgpack.pack({ chains = replies, jobs = request.max - left, more = more })

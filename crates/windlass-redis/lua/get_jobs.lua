@@ -2,7 +2,7 @@
 
 local replies = {}
 for at, id in ipairs(request.jobs) do
-  local row = job(id, true)
+  local row = job(id)
   replies[at] = { found = row and view(row) }
 end
 return cmsgpack.pack({ jobs = replies })

@@ -36,7 +36,7 @@ end
 local function reopen_chain(of)
   remove(leaving(), member(of))
   remove(rippling(), member(of))
-  change_chain(of)
+  change(of)
   of.closed_as, of.chain_closed, of.retain_until = nil, nil, nil
   if of.key then
     local field = key_field(of.chain_type, of.key)

@@ -4,7 +4,7 @@ local function retain(of)
   if not of.closed_as then
     return 'not_closed'
   end
-  change_chain(of)
+  change(of)
   of.retain_until = after(now, request.retention)
   if of.needed == 0 then
     add(leaving(), removable_at(of), member(of))

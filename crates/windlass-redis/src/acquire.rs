@@ -1,20 +1,23 @@
 //! Acquiring jobs and renewing their leases.
 
+use redis::Value;
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
-    Acquire, AcquireReply, Acquired, BlockerOutput, Quota, Renew, RenewLease, RenewReply, Renewed,
+    Acquire, AcquireReply, Acquired, Applied, BlockerOutput, Outcome, Quota, Renew, RenewLease, RenewReply,
+    Renewed, Ripple, SettleReply, Settled, Settlement,
 };
-use windlass_core::{ChainId, ErrorText, Payload, Result, Status, Timestamp, TypeName, WorkerName};
+use windlass_core::{ChainId, ErrorText, JobId, Payload, Result, Status, Timestamp, TypeName, WorkerName};
 
 use crate::error::corrupt;
-use crate::row::TakenIn;
+use crate::flat::{self, Arguments};
+use crate::row::{self, Row, TakenIn};
+use crate::script::Answer;
 use crate::store::{Execute, RedisStore};
-use crate::wire::{LostIn, Payloads, Read, RippleIn};
+use crate::wire::{FromScript, LostIn, Payloads, Read, RippleIn};
 
-/// An acquire request. `now` is `None` inside an exchange, which has its own.
+/// The acquire request inside an exchange that the short path cannot handle.
 #[derive(Debug, Serialize)]
 pub(crate) struct AcquireOut<'a> {
-    now: Option<i64>,
     request: String,
     worker: String,
     worker_name: Option<&'a str>,
@@ -31,9 +34,8 @@ struct QuotaOut<'a> {
 }
 
 impl<'a> AcquireOut<'a> {
-    pub(crate) fn new(request: &'a Acquire, now: Option<i64>) -> Self {
+    pub(crate) fn new(request: &'a Acquire) -> Self {
         Self {
-            now,
             request: request.request.to_string(),
             worker: request.worker.to_string(),
             worker_name: request.worker_name.as_ref().map(WorkerName::as_str),
@@ -102,6 +104,69 @@ impl From<BlockerOutputIn> for BlockerOutput {
     }
 }
 
+/// Returns the arguments of the short path of acquire, settle and exchange, which `lua/hot/work.lua` describes; or `None`
+/// if a settlement is not plain.
+pub(crate) fn work_arguments(
+    settlements: &[Settlement],
+    acquire: Option<&Acquire>,
+    now: Option<i64>,
+) -> Option<Vec<Vec<u8>>> {
+    let mut settled = Vec::with_capacity(2 * settlements.len());
+    for settlement in settlements {
+        let Outcome::Complete { output, retention, create } = &settlement.outcome else { return None };
+        if !create.is_empty() || settlement.outcome.check().is_err() {
+            return None;
+        }
+        let retention = retention.map_or(Ok(-1), |retention| i64::try_from(retention.get())).ok()?;
+        let mut item = settlement.fence.0.to_le_bytes().to_vec();
+        item.extend_from_slice(&retention.to_le_bytes());
+        flat::push_id(&mut item, settlement.job);
+        settled.push(item);
+        settled.push(flat::payload(output));
+    }
+    let mut arguments = Arguments::new(now);
+    let types = acquire.map(|acquire| acquire.types.as_slice()).unwrap_or_default();
+    arguments.number(&settlements.len());
+    arguments.number(&types.len());
+    arguments.text(&acquire.map(|acquire| acquire.request.to_string()).unwrap_or_default());
+    arguments.text(&acquire.map(|acquire| acquire.worker.to_string()).unwrap_or_default());
+    let name = acquire.and_then(|acquire| acquire.worker_name.as_ref());
+    arguments.text(name.map(WorkerName::as_str).unwrap_or_default());
+    arguments.number(&acquire.map_or(0, |acquire| acquire.max));
+    for quota in types {
+        arguments.text(quota.job_type.as_str());
+        arguments.number(&quota.max);
+        arguments.number(&quota.lease.get());
+    }
+    Some(arguments.with(settled))
+}
+
+/// Reads the reply of the short path of acquire, settle and exchange.
+pub(crate) fn read_work(
+    settlements: &[Settlement],
+    values: Vec<Value>,
+) -> Result<(SettleReply, AcquireReply)> {
+    let mut values = values.into_iter();
+    let now = flat::time(values.next())?;
+    let (rows, taken) = (flat::strings(values.next())?, flat::strings(values.next())?);
+    let (mut settled, mut closed) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+    for (row, settlement) in rows.iter().zip(settlements) {
+        let (job, chain) = Row::unpack(row).map_err(corrupt)?.into_closed(settlement.job);
+        settled.push(Settled::Applied(Applied { job, next: None, created: Vec::new() }));
+        closed.push(chain);
+    }
+    let mut jobs = Vec::with_capacity(taken.len() / 3);
+    let mut taken = taken.into_iter();
+    while let (Some(id), Some(row), Some(input)) = (taken.next(), taken.next(), taken.next()) {
+        let id = JobId::from_script(String::from_utf8(id).map_err(corrupt)?).map_err(corrupt)?;
+        let input = row::payload(input).map_err(corrupt)?;
+        jobs.push(Row::unpack(&row).and_then(|row| row.into_acquired(id, input)).map_err(corrupt)?);
+    }
+    let ripple = Ripple { unblocked: Vec::new(), closed, deferred: false };
+    let acquired = AcquireReply { jobs, ripple: Ripple::default(), now };
+    Ok((SettleReply { settled, ripple }, acquired))
+}
+
 #[derive(Debug, Serialize)]
 struct RenewOut {
     now: Option<i64>,
@@ -146,9 +211,11 @@ impl From<RenewedIn> for Renewed {
 impl Execute for Acquire {
     async fn execute(self, store: &RedisStore) -> Result<AcquireReply> {
         self.check()?;
-        let out = AcquireOut::new(&self, store.time());
-        let reply: AcquireIn = store.write(&store.scripts().acquire, &out, Payloads::default()).await?;
-        reply.into_reply()
+        let arguments = work_arguments(&[], Some(&self), store.time()).unwrap_or_default();
+        match store.write_flat::<AcquireIn>(&store.scripts().acquire, arguments).await? {
+            Answer::Full(reply) => reply.into_reply(),
+            Answer::Flat(values) => Ok(read_work(&[], values)?.1),
+        }
     }
 }
 

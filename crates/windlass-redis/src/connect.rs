@@ -11,10 +11,10 @@ use crate::store::RedisStore;
 /// To choose options, call [`RedisStore::open`].
 ///
 /// ```no_run
-/// # async fn example() -> windlass_core::Result<()> {
-/// use windlass_core::Client;
+/// # async fn example() -> windlass::Result<()> {
+/// use windlass::{Client, redis};
 ///
-/// let client = Client::new(windlass_redis::connect("redis://127.0.0.1/").await?);
+/// let client = Client::new(redis::connect("redis://127.0.0.1/").await?);
 /// # let _ = client; Ok(())
 /// # }
 /// ```

@@ -1,11 +1,16 @@
 //! Reading jobs and chains by id or key, and the time of the next due job.
 
+use redis::Value;
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply};
-use windlass_core::{Result, Timestamp};
+use windlass_core::command::{
+    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target,
+};
+use windlass_core::{ChainRecord, Result, Timestamp};
 
 use crate::error::corrupt;
+use crate::flat::{self, Arguments};
 use crate::row::{ChainIn, JobIn};
+use crate::script::{self, Answer};
 use crate::store::{Execute, RedisStore};
 use crate::wire::{Found, Payloads, Read, TargetOut, type_names};
 
@@ -47,12 +52,51 @@ struct NextDueIn {
 impl Execute for GetChains {
     async fn execute(self, store: &RedisStore) -> Result<GetChainsReply> {
         self.check()?;
-        let chains = self.chains.iter().map(TargetOut::from).collect();
-        let out = GetChainsOut { now: store.time(), chains };
-        let reply: GetChainsIn = store.read(&store.scripts().get_chains, &out, Payloads::default()).await?;
-        let chains = reply.chains.into_iter().map(|chain| chain.found.map(ChainIn::into_chain).transpose());
-        Ok(GetChainsReply { chains: chains.collect::<Result<_, _>>().map_err(corrupt)? })
+        let arguments = match flat_arguments(&self, store.time()) {
+            Some(arguments) => arguments,
+            None => {
+                let chains = self.chains.iter().map(TargetOut::from).collect();
+                script::arguments(&GetChainsOut { now: store.time(), chains }, Payloads::default())?
+            }
+        };
+        let chains: Result<_, _> =
+            match store.read_flat::<GetChainsIn>(&store.scripts().get_chains, arguments).await? {
+                Answer::Full(reply) => reply
+                    .chains
+                    .into_iter()
+                    .map(|chain| chain.found.map(ChainIn::into_chain).transpose())
+                    .collect(),
+                Answer::Flat(values) => read_flat(&self, values)?,
+            };
+        Ok(GetChainsReply { chains: chains.map_err(corrupt)? })
     }
+}
+
+/// Returns the arguments of the script's short path, which `lua/hot/get_chains.lua` describes; or `None` if a chain is
+/// not named by its id.
+fn flat_arguments(request: &GetChains, now: Option<i64>) -> Option<Vec<Vec<u8>>> {
+    let mut arguments = Arguments::new(now);
+    for target in &request.chains {
+        let Target::Chain(chain) = target else { return None };
+        arguments.text(&chain.to_string());
+    }
+    Some(arguments.with(Vec::new()))
+}
+
+/// Reads the reply of the short path.
+fn read_flat(request: &GetChains, values: Vec<Value>) -> Result<Result<Vec<Option<ChainRecord>>, String>> {
+    let mut values = values.into_iter();
+    let mut chains = Vec::with_capacity(request.chains.len());
+    for target in &request.chains {
+        let (row, input) = (flat::string(values.next())?, flat::string(values.next())?);
+        let output = flat::string(values.next())?;
+        let (Target::Chain(chain), Some(row), Some(input)) = (target, row, input) else {
+            chains.push(Ok(None));
+            continue;
+        };
+        chains.push(ChainIn::plain(chain.first_job(), row, input, output).into_chain().map(Some));
+    }
+    Ok(chains.into_iter().collect())
 }
 
 impl Execute for GetJobs {

@@ -5,7 +5,7 @@
 use windlass_core::Result;
 
 use crate::options::Options;
-use crate::script::{Call, Scripts};
+use crate::script::{Call, Scripts, TEXTS};
 use crate::store::RedisStore;
 
 /// A deliberate fault.
@@ -24,6 +24,92 @@ pub enum KnownBad {
     BatchHalfWritten,
 }
 
+/// A deliberate fault of a short path, which the library does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadPath {
+    /// A settlement with a stale fence is applied.
+    FenceIgnored,
+    /// A chain with dependents or several jobs counts as plain.
+    ExtraIgnored,
+    /// A settlement does not increase the version.
+    VersionKept,
+    /// A settlement keeps the error of an earlier attempt.
+    ErrorKept,
+    /// A paused type is acquired.
+    PauseIgnored,
+    /// Priorities are ignored.
+    PriorityIgnored,
+    /// A repeated acquire gets other jobs.
+    RepeatIgnored,
+    /// A chain that is already stored is created again.
+    ExistingIgnored,
+    /// A time in the past is stored as the due time.
+    DueInThePast,
+    /// Settled jobs stay in the list of unfinished ones.
+    OrderForgotten,
+    /// A chain leaves without the window for repeated commands.
+    WindowForgotten,
+}
+
+impl BadPath {
+    /// All faults.
+    pub const ALL: [Self; 11] = [
+        Self::FenceIgnored,
+        Self::ExtraIgnored,
+        Self::VersionKept,
+        Self::ErrorKept,
+        Self::PauseIgnored,
+        Self::PriorityIgnored,
+        Self::RepeatIgnored,
+        Self::ExistingIgnored,
+        Self::DueInThePast,
+        Self::OrderForgotten,
+        Self::WindowForgotten,
+    ];
+
+    /// What the fault replaces, by what.
+    const fn replacement(self) -> (&'static str, &'static str) {
+        match self {
+            Self::FenceIgnored => ("or fence ~= wanted or", "or"),
+            Self::ExtraIgnored => {
+                ("status ~= 3 or fence ~= wanted or extra_length ~= 0", "status ~= 3 or fence ~= wanted")
+            }
+            Self::VersionKept => ("attempt, version + 1, fence, due, -1", "attempt, version, fence, due, -1"),
+            Self::ErrorKept => ("if flags >= HAS_ERROR then", "if false then"),
+            Self::PauseIgnored => ("(paused[at] == 1 or quota == 0)", "quota == 0"),
+            Self::PriorityIgnored => ("if one.lane.priority ~= other.lane.priority then", "if false then"),
+            Self::RepeatIgnored => ("types > 0 and tag .. ':request:' .. ARGV[5] or rippling", "rippling"),
+            Self::ExistingIgnored => (" or try(unpack(keys)) ~= 0", ""),
+            Self::DueInThePast => ("schedule == AT and math.max(time, now)", "schedule == AT and time"),
+            Self::OrderForgotten => ("open[block] = (open[block] or 0) - 1", ""),
+            Self::WindowForgotten => {
+                ("math.max(retain_until, math.min(now + REPEAT_WINDOW, TIME_MAX))", "retain_until")
+            }
+        }
+    }
+}
+
+/// Opens a store whose scripts have no short paths.
+pub async fn open_without_short_paths(url: &str, options: Options) -> Result<RedisStore> {
+    let store = RedisStore::open(url, options).await?;
+    Ok(store.with_scripts(Scripts::new(|_, text| Call::new(&without_short_path(text)))))
+}
+
+/// Opens a store with a fault in its short paths.
+pub async fn open_with_bad_path(url: &str, options: Options, bad: BadPath) -> Result<RedisStore> {
+    let (part, by) = bad.replacement();
+    assert!(
+        TEXTS.iter().any(|(_, text)| text.contains(part)),
+        "no script has {part:?}: break it in another place"
+    );
+    let store = RedisStore::open(url, options).await?;
+    Ok(store.with_scripts(Scripts::new(|_, text| Call::new(&text.replace(part, by)))))
+}
+
+fn without_short_path(text: &str) -> String {
+    text.replace("return hot() or full()", "return full()")
+}
+
 /// Prefix of the script that reads: a table for the values it reads.
 const SEEN_NOW: &str = "local seen = {}\n";
 
@@ -38,6 +124,8 @@ pub async fn open(url: &str, options: Options, known_bad: KnownBad) -> Result<Re
 
 impl KnownBad {
     fn spoil(self, name: &str, text: &str) -> Call {
+        // The short paths leave everything unusual to the library.
+        let text = &without_short_path(text);
         match (self, name) {
             (Self::FenceIgnored, "renew" | "settle" | "exchange") => {
                 Call::new(&replace(text, "if row.fence == fence then", "if true then"))
@@ -71,7 +159,7 @@ impl KnownBad {
             (Self::BatchHalfWritten, "settle" | "exchange") => {
                 let settled = "replies[at] = settle_one(item)\n";
                 let written = format!(
-                    "{settled}    commit()\n    journal, indexes, dirty, counts = {{}}, {{}}, {{}}, {{}}\n"
+                    "{settled}    commit()\n    journal, indexes, dirty, counts, blocks, held_by = {{}}, {{}}, {{}}, {{}}, {{}}, {{}}\n"
                 );
                 Call::new(&replace(text, settled, &written))
             }

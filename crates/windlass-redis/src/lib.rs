@@ -1,10 +1,10 @@
 //! Windlass store and notifier for Redis and Valkey.
 //!
 //! ```no_run
-//! # async fn open() -> windlass_core::Result<()> {
-//! use windlass_redis::{Options, RedisStore};
+//! # async fn open() -> windlass::Result<()> {
+//! use windlass::redis::{self, Options, RedisStore};
 //!
-//! let store = windlass_redis::connect("redis://127.0.0.1/").await?;
+//! let store = redis::connect("redis://127.0.0.1/").await?;
 //!
 //! // With options.
 //! let store = RedisStore::open("redis://127.0.0.1/", Options::default().namespace("jobs")).await?;
@@ -34,7 +34,8 @@
 //!
 //! | key | content |
 //! |---|---|
-//! | `job:<id>` | hash: a job. The first job of a chain also holds the chain's fields |
+//! | `job:<id>` | string: a job. The first job of a chain also holds the chain's fields |
+//! | `input:<job>`, `output:<job>` | strings: the job's input and output |
 //! | `jobs:<chain>` | sorted set: the jobs of the chain except the first, by position |
 //! | `waits:<job>` | sorted set: the chains that the job still waits for |
 //! | `history:<job>` | list: ended attempts |
@@ -42,22 +43,25 @@
 //! | `eager:<chain>` | sorted set: blocked jobs that react to the chain's failure, by creation order |
 //! | `dependents:<chain>` | sorted set: all jobs that wait or have waited for the chain |
 //! | `needing:<chain>` | sorted set: the open jobs among its dependents |
-//! | `chains` | sorted set: chains by creation order |
-//! | `later` | sorted set: jobs that are not the first of their chain, by creation order |
-//! | `chains_unfinished`, `later_unfinished` | sorted sets: the same, without completed entries |
+//! | `order:<block>` | string: jobs by creation order, one block for each hundred numbers |
+//! | `order_counts` | hash: number of stored and of unfinished jobs in each block |
+//! | `order_blocks`, `order_unfinished` | sorted sets: blocks with stored jobs, and with unfinished ones |
+//! | `long:<type>` | sorted set: chains of several jobs that have not completed, by creation order |
 //! | `pending:<priority>:<type>` | sorted set: pending jobs by due time |
 //! | `running:<type>` | sorted set: running jobs by lease expiry |
+//! | `blocked:<type>`, `failed:<type>`, `cancelled:<type>` | sorted sets: jobs with this status, by creation order |
 //! | `pending_sets`, `busy` | sorted sets: names of the existing `pending:` and `running:` sets |
-//! | `request:<id>` | sorted set: the jobs that an acquire request leased and still holds |
+//! | `request:<id>` | string: the jobs that an acquire request leased |
+//! | `held` | hash: number of jobs that each acquire request still holds |
 //! | `keys` | hash: deduplication key to the latest chain stored with it |
 //! | `rippling` | sorted set: closed chains with dependents that are not resolved yet |
-//! | `leaving` | sorted set: closed chains by the time they may be removed |
+//! | `leaving` | sorted set: closed chains by the time they may be removed, one or several in an entry |
 //! | `trimming` | sorted set: open chains by the time their oldest inner job may be removed |
 //! | `counts` | hash: number of jobs by status and type |
 //! | `paused` | set: paused types |
 //! | `workers`, `workers_ends` | hash: registered workers; sorted set: when each registration expires |
 //! | `locks`, `locks_ends` | hash: leader lock holders; sorted set: when each lock expires |
-//! | `seq` | string: number of jobs ever created |
+//! | `meta` | hash: version of this layout, number of jobs ever created |
 //! | `wake:<channel>` | string: remaining wake budget of a [`RedisNotifier`] channel |
 //!
 //! Only `wake:` keys have a Redis TTL.
@@ -99,6 +103,7 @@
 mod connect;
 mod connection;
 mod error;
+mod flat;
 mod options;
 mod permission;
 mod row;

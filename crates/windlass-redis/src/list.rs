@@ -6,7 +6,7 @@ use windlass_core::command::{
     ListDependentsReply, ListJobs, ListJobsReply, Order, Page, TypeCount,
 };
 use windlass_core::{
-    AttemptEnd, AttemptRecord, Error, ErrorKind, ErrorText, Fence, Result, Status, Timestamp, TypeName,
+    AttemptEnd, AttemptRecord, Error, ErrorKind, ErrorText, Fence, Key, Result, Status, Timestamp, TypeName,
     WorkerId, WorkerName,
 };
 
@@ -44,6 +44,9 @@ struct ListChainsOut<'a> {
     top_level: bool,
     created_from: Option<i64>,
     created_to: Option<i64>,
+    closed_from: Option<i64>,
+    closed_to: Option<i64>,
+    key: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -56,6 +59,8 @@ struct ListJobsOut<'a> {
     chain: Option<String>,
     created_from: Option<i64>,
     created_to: Option<i64>,
+    closed_from: Option<i64>,
+    closed_to: Option<i64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -176,6 +181,9 @@ impl Execute for ListChains {
             top_level: filter.top_level,
             created_from: filter.created_from.map(Timestamp::as_millis),
             created_to: filter.created_to.map(Timestamp::as_millis),
+            closed_from: filter.closed_from.map(Timestamp::as_millis),
+            closed_to: filter.closed_to.map(Timestamp::as_millis),
+            key: filter.key.as_ref().map(Key::as_str),
         };
         let reply: RowsIn<ChainIn> =
             store.read(&store.scripts().list_chains, &out, Payloads::default()).await?;
@@ -198,6 +206,8 @@ impl Execute for ListJobs {
             chain: filter.chain.map(|chain| chain.to_string()),
             created_from: filter.created_from.map(Timestamp::as_millis),
             created_to: filter.created_to.map(Timestamp::as_millis),
+            closed_from: filter.closed_from.map(Timestamp::as_millis),
+            closed_to: filter.closed_to.map(Timestamp::as_millis),
         };
         let reply: RowsIn<JobIn> = store.read(&store.scripts().list_jobs, &out, Payloads::default()).await?;
         let next = reply.next();

@@ -39,9 +39,11 @@ impl<'a> StepOut<'a> {
                 retention: retention.map(Millis::get),
                 ..base
             },
-            Step::Continue { next, .. } => {
-                Self { outcome: "continue", next: Some(NewJobOut::new(next.id, &next.job, payloads)), ..base }
-            }
+            Step::Continue { next, .. } => Self {
+                outcome: "continue",
+                next: Some(NewJobOut::new(next.id, &next.job, None, payloads)),
+                ..base
+            },
             Step::Fail { error, retention } => Self {
                 outcome: "fail",
                 error: Some(error.as_str()),

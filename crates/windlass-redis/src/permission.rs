@@ -16,10 +16,12 @@ const READS: &[&str] = &[
     "HGETALL",
     "HMGET",
     "LRANGE",
+    "MGET",
     "SCAN",
     "SISMEMBER",
     "SMEMBERS",
     "SMISMEMBER",
+    "STRLEN",
     "TIME",
     "TYPE",
     "ZCARD",
@@ -27,11 +29,26 @@ const READS: &[&str] = &[
     "ZRANGE",
     "ZRANGEBYLEX",
     "ZRANGEBYSCORE",
+    "ZREVRANGEBYLEX",
     "ZREVRANGEBYSCORE",
 ];
 
 /// Commands with which the store's scripts write.
-const WRITES: &[&str] = &["HDEL", "HSET", "LTRIM", "RPUSH", "SADD", "SET", "SREM", "UNLINK", "ZADD", "ZREM"];
+const WRITES: &[&str] = &[
+    "APPEND",
+    "HDEL",
+    "HSET",
+    "LTRIM",
+    "MSET",
+    "RPUSH",
+    "SADD",
+    "SET",
+    "SREM",
+    "UNLINK",
+    "ZADD",
+    "ZREM",
+    "ZREMRANGEBYRANK",
+];
 
 /// Commands that a notifier needs.
 const HINTS: &[&str] = &["DECR", "GET", "INCRBY", "PEXPIRE", "SPUBLISH", "SSUBSCRIBE", "SUNSUBSCRIBE"];
@@ -90,7 +107,7 @@ mod tests {
     use crate::script::TEXTS;
 
     /// Quoted uppercase words in the scripts that are not commands.
-    const OTHER: &[&str] = &["COUNT", "LIMIT", "MATCH", "WITHSCORES"];
+    const OTHER: &[&str] = &["BYSCORE", "COUNT", "LIMIT", "MATCH", "WITHSCORES"];
 
     /// Returns the quoted uppercase words of the texts.
     fn quoted<'a>(texts: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {

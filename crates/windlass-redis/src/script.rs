@@ -9,14 +9,31 @@ use crate::connection::Connection;
 use crate::error::{corrupt, from_driver};
 use crate::wire::Payloads;
 
+/// The last line of a script, with a short path or without.
+macro_rules! ends {
+    () => {
+        "return full()\n"
+    };
+    ($($hot:ident)+) => {
+        "return hot() or full()\n"
+    };
+}
+
+/// Scripts as `name: [files of the short path] libraries`.
 macro_rules! scripts {
-    ($($name:ident: $($library:ident)*,)*) => {
+    ($($name:ident: $([$($hot:ident)*])? $($library:ident)*,)*) => {
         /// Name and text of every script, libraries included.
         pub(crate) const TEXTS: &[(&str, &str)] = &[$((
             stringify!($name),
             concat!(
+                include_str!("../lua/lib/layout.lua"),
+                $($(include_str!(concat!("../lua/hot/", stringify!($hot), ".lua")),)*)?
+                // A function may have 200 local variables, and the outermost one already has those of the layout.
+                "local function full()\n",
                 $(include_str!(concat!("../lua/lib/", stringify!($library), ".lua")),)*
                 include_str!(concat!("../lua/", stringify!($name), ".lua")),
+                "end\n",
+                ends!($($($hot)*)?),
             ),
         ),)*];
 
@@ -34,32 +51,32 @@ macro_rules! scripts {
     };
 }
 scripts! {
-    create: stage row place close create,
-    acquire: stage row place close ripple acquire,
-    renew: stage row place,
-    settle: stage row place close ripple create settle,
-    exchange: stage row place close ripple create settle acquire,
-    reap: stage row place close ripple,
-    next_due: stage row place,
-    expire: stage row place remove,
-    complete_from_outside: stage row place close ripple create settle,
-    cancel: stage row place find close ripple,
-    trigger: stage row place find,
-    retry: stage row place,
-    delete: stage row place find remove,
-    set_retention: stage row place find,
-    pause: stage row place,
-    get_chains: stage row place find,
+    create: [plain create] stage row order place close create,
+    acquire: [plain work acquire] stage row order place close ripple acquire,
+    renew: stage row order place,
+    settle: [plain work settle] stage row order place close ripple create settle,
+    exchange: [plain work exchange] stage row order place close ripple create settle acquire,
+    reap: stage row order place close ripple,
+    next_due: stage row order place,
+    expire: stage row order place remove,
+    complete_from_outside: stage row order place close ripple create settle,
+    cancel: stage row order place find close ripple,
+    trigger: stage row order place find,
+    retry: stage row order place,
+    delete: stage row order place find remove,
+    set_retention: stage row order place find,
+    pause: stage row order place,
+    get_chains: [plain get_chains] stage row order place find,
     get_jobs: stage row,
-    list_chains: stage row place page,
-    list_jobs: stage row place page,
-    list_dependents: stage row place page,
-    list_attempts: stage row place,
-    count: stage row place,
-    beat: stage row place registry,
-    retire: stage row place registry,
+    list_chains: stage row order place page,
+    list_jobs: stage row order place page,
+    list_dependents: stage row order place page,
+    list_attempts: stage row order place,
+    count: stage row order place,
+    beat: stage row order place registry,
+    retire: stage row order place registry,
     list_workers: stage,
-    leader_lock: stage row place registry,
+    leader_lock: stage row order place registry,
     erase: stage,
 }
 
@@ -112,31 +129,61 @@ impl Call {
         request: &A,
         payloads: Payloads,
     ) -> Result<R> {
-        let mut arguments = arguments(request, payloads)?;
+        match self.run_flat(connection, tag, arguments(request, payloads)?).await? {
+            Answer::Full(reply) => Ok(reply),
+            Answer::Flat(_) => Err(corrupt("a script replied with a list to a request that is not one")),
+        }
+    }
+
+    /// Executes the command with flat arguments, which the script's short path reads. The first one is empty.
+    pub(crate) async fn run_flat<R: DeserializeOwned>(
+        &self,
+        connection: &mut Connection,
+        tag: &str,
+        mut arguments: Vec<Vec<u8>>,
+    ) -> Result<Answer<R>> {
         if let Some(look) = &self.look {
             let seen = send(connection, look, tag, &arguments).await?;
             arguments.push(seen);
         }
-        let reply: Vec<u8> = send(connection, &self.script, tag, &arguments).await?;
-        read(&reply)
+        Answer::read(send(connection, &self.script, tag, &arguments).await?)
     }
 
     /// Executes the command, then `then` on the same connection.
-    pub(crate) async fn run_with<A: Serialize, R: DeserializeOwned>(
+    pub(crate) async fn run_with<R: DeserializeOwned>(
         &self,
         connection: &mut Connection,
         tag: &str,
-        request: &A,
-        payloads: Payloads,
+        arguments: &[Vec<u8>],
         then: &Cmd,
-    ) -> Result<(R, Value)> {
-        let arguments = arguments(request, payloads)?;
-        let (reply, answer) = send_with(connection, &self.script, tag, &arguments, then).await?;
-        Ok((read(&reply)?, answer))
+    ) -> Result<(Answer<R>, Value)> {
+        let (reply, answer) = send_with(connection, &self.script, tag, arguments, then).await?;
+        Ok((Answer::read(reply)?, answer))
     }
 }
 
-fn arguments(request: &impl Serialize, payloads: Payloads) -> Result<Vec<Vec<u8>>> {
+/// A script's reply.
+#[derive(Debug)]
+pub(crate) enum Answer<R> {
+    /// From the short path: a list of values.
+    Flat(Vec<Value>),
+    /// From the library: one MessagePack value.
+    Full(R),
+}
+
+impl<R: DeserializeOwned> Answer<R> {
+    fn read(reply: Value) -> Result<Self> {
+        match reply {
+            Value::Array(values) => Ok(Self::Flat(values)),
+            reply => {
+                let packed = Vec::from_redis_value(reply).map_err(|error| from_driver(error.into()))?;
+                read(&packed).map(Self::Full)
+            }
+        }
+    }
+}
+
+pub(crate) fn arguments(request: &impl Serialize, payloads: Payloads) -> Result<Vec<Vec<u8>>> {
     let mut arguments = vec![rmp_serde::to_vec_named(request).map_err(corrupt)?];
     arguments.extend(payloads.into_arguments());
     Ok(arguments)
@@ -179,7 +226,7 @@ async fn send_with(
     tag: &str,
     arguments: &[Vec<u8>],
     then: &Cmd,
-) -> Result<(Vec<u8>, Value)> {
+) -> Result<(Value, Value)> {
     let pipeline = |command, script: &str| {
         let mut pipeline = redis::pipe();
         pipeline.add_command(call(command, script, tag, arguments)).add_command(then.clone()).ignore_errors();
@@ -198,8 +245,7 @@ async fn send_with(
     }
     let mut replies = replies.into_iter();
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil)).map_err(|error| connection.error(error));
-    let reply = Vec::from_redis_value(next()?).map_err(|error| from_driver(error.into()))?;
-    Ok((reply, next()?))
+    Ok((next()?, next()?))
 }
 
 /// Makes the application's connection manager reconnect if the server has become a replica. After a failover the address

@@ -6,7 +6,8 @@ use windlass_core::command::{
 };
 use windlass_core::{ErrorText, Millis, Result};
 
-use crate::acquire::{AcquireIn, AcquireOut};
+use crate::acquire::{AcquireIn, AcquireOut, read_work, work_arguments};
+use crate::script::{self, Answer};
 use crate::store::{Execute, RedisStore};
 use crate::wire::{
     CreatedIn, LostIn, NewChainOut, NewJobOut, Payloads, PlacedIn, RefusedIn, RippleIn, ScheduleOut,
@@ -73,9 +74,11 @@ impl<'a> SettlementOut<'a> {
                 retention: retention.map(Millis::get),
                 ..base
             },
-            Outcome::Continue { next, .. } => {
-                Self { outcome: "continue", next: Some(NewJobOut::new(next.id, &next.job, payloads)), ..base }
-            }
+            Outcome::Continue { next, .. } => Self {
+                outcome: "continue",
+                next: Some(NewJobOut::new(next.id, &next.job, None, payloads)),
+                ..base
+            },
             Outcome::Retry { schedule, error } => {
                 Self { outcome: "retry", schedule: (*schedule).into(), error: Some(error.as_str()), ..base }
             }
@@ -142,10 +145,18 @@ impl SettleIn {
 impl Execute for Settle {
     async fn execute(self, store: &RedisStore) -> Result<SettleReply> {
         self.check()?;
-        let mut payloads = Payloads::default();
-        let out = SettleOut::new(&self, store.time(), &mut payloads);
-        let reply: SettleIn = store.write(&store.scripts().settle, &out, payloads).await?;
-        Ok(reply.into_reply(&self))
+        let arguments = match work_arguments(&self.settlements, None, store.time()) {
+            Some(arguments) => arguments,
+            None => {
+                let mut payloads = Payloads::default();
+                let out = SettleOut::new(&self, store.time(), &mut payloads);
+                script::arguments(&out, payloads)?
+            }
+        };
+        match store.write_flat::<SettleIn>(&store.scripts().settle, arguments).await? {
+            Answer::Full(reply) => Ok(reply.into_reply(&self)),
+            Answer::Flat(values) => Ok(read_work(&self.settlements, values)?.0),
+        }
     }
 }
 
@@ -153,16 +164,28 @@ impl Execute for Exchange {
     async fn execute(self, store: &RedisStore) -> Result<ExchangeReply> {
         self.settle.check()?;
         self.acquire.check()?;
-        let mut payloads = Payloads::default();
-        let out = ExchangeOut {
-            now: store.time(),
-            settle: SettleOut::new(&self.settle, None, &mut payloads),
-            acquire: AcquireOut::new(&self.acquire, None),
+        let settlements = &self.settle.settlements;
+        let arguments = match work_arguments(settlements, Some(&self.acquire), store.time()) {
+            Some(arguments) => arguments,
+            None => {
+                let mut payloads = Payloads::default();
+                let out = ExchangeOut {
+                    now: store.time(),
+                    settle: SettleOut::new(&self.settle, None, &mut payloads),
+                    acquire: AcquireOut::new(&self.acquire),
+                };
+                script::arguments(&out, payloads)?
+            }
         };
-        let reply: ExchangeIn = store.write(&store.scripts().exchange, &out, payloads).await?;
-        Ok(ExchangeReply {
-            settle: reply.settle.into_reply(&self.settle),
-            acquire: reply.acquire.into_reply()?,
-        })
+        match store.write_flat::<ExchangeIn>(&store.scripts().exchange, arguments).await? {
+            Answer::Full(reply) => Ok(ExchangeReply {
+                settle: reply.settle.into_reply(&self.settle),
+                acquire: reply.acquire.into_reply()?,
+            }),
+            Answer::Flat(values) => {
+                let (settle, acquire) = read_work(settlements, values)?;
+                Ok(ExchangeReply { settle, acquire })
+            }
+        }
     }
 }

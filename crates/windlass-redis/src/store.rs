@@ -20,7 +20,7 @@ use crate::health::Server;
 use crate::notifier::RedisNotifier;
 use crate::options::{Options, tag};
 use crate::permission;
-use crate::script::{Call, Scripts};
+use crate::script::{Answer, Call, Scripts, Text, send};
 use crate::wire::Payloads;
 
 /// Capabilities of a [`RedisStore`]: all except transactions.
@@ -114,6 +114,7 @@ impl RedisStore {
         }
         let waits_with = options.replicas.map(|_| server.waits_with());
         permission::check_store(&mut connection, &tag, waits_with).await?;
+        check_layout(&mut connection, &tag).await?;
         Ok(Self {
             wait: options.replicas.map(|(replicas, timeout)| server.wait(replicas, timeout)),
             connections: RwLock::new(Some(Connections {
@@ -126,7 +127,7 @@ impl RedisStore {
             clock: options.clock.clone(),
             options,
             durability: server.durability(),
-            round_trips: AtomicU64::new(3),
+            round_trips: AtomicU64::new(4),
             commits: AtomicU64::new(0),
         })
     }
@@ -161,19 +162,41 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Calls a script that writes, waits for replicas if configured, and returns the durability reached.
-    pub(crate) async fn write_durably<A: Serialize, R: DeserializeOwned>(
+    /// Calls a script that writes, with flat arguments, and counts a commit.
+    pub(crate) async fn write_flat<R: DeserializeOwned>(
         &self,
         call: &Call,
-        request: &A,
-        payloads: Payloads,
-    ) -> Result<(R, Durability)> {
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Answer<R>> {
+        let answer = self.read_flat(call, arguments).await?;
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Calls a script with flat arguments, and counts a round trip.
+    pub(crate) async fn read_flat<R: DeserializeOwned>(
+        &self,
+        call: &Call,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<Answer<R>> {
+        let mut connection = self.connections()?.connection;
+        self.round_trips.fetch_add(1, Ordering::Relaxed);
+        call.run_flat(&mut connection, &self.tag, arguments).await
+    }
+
+    /// Calls a script that writes, with these arguments, waits for replicas if configured, and returns the durability
+    /// reached.
+    pub(crate) async fn write_durably<R: DeserializeOwned>(
+        &self,
+        call: &Call,
+        arguments: Vec<Vec<u8>>,
+    ) -> Result<(Answer<R>, Durability)> {
         let Some(wait) = &self.wait else {
-            return Ok((self.write(call, request, payloads).await?, self.durability));
+            return Ok((self.write_flat(call, arguments).await?, self.durability));
         };
         let mut connection = self.connections()?.durable;
         self.round_trips.fetch_add(1, Ordering::Relaxed);
-        let (reply, reached) = call.run_with(&mut connection, &self.tag, request, payloads, wait).await?;
+        let (reply, reached) = call.run_with(&mut connection, &self.tag, &arguments, wait).await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
         let durability = match replicas(&reached) {
             0 => self.durability,
@@ -210,6 +233,19 @@ impl RedisStore {
             cursor = reply.cursor;
         }
     }
+}
+
+/// Returns an error if the namespace has data that another version of this crate has written in another layout.
+async fn check_layout(connection: &mut Connection, tag: &str) -> Result<()> {
+    let text = concat!(include_str!("../lua/lib/layout.lua"), include_str!("../lua/opening/layout.lua"));
+    let found: Vec<String> = send(connection, &Text::new(text), tag, &[]).await?;
+    found.first().map_or(Ok(()), |layout| {
+        let message = format!(
+            "the data of {tag} has layout {layout}, which this version of Windlass cannot read: open it with the version \
+             that wrote it, or use another namespace"
+        );
+        Err(Error::new(ErrorKind::Incompatible, message))
+    })
 }
 
 /// Number of replicas in a reply to `WAIT` or `WAITAOF`.

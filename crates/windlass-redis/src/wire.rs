@@ -13,9 +13,11 @@ use windlass_core::command::{
     Target, Types, Unblocked,
 };
 use windlass_core::{
-    AttemptEnd, ChainId, ClosedAs, Codec, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload,
+    AttemptEnd, ChainId, ClosedAs, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload,
     Refusal, RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId, WorkerName,
 };
+
+use crate::{flat, row};
 
 /// Payloads to send to a script. They follow the request, which is the script's first argument.
 #[derive(Debug, Default)]
@@ -24,11 +26,11 @@ pub(crate) struct Payloads(Vec<Vec<u8>>);
 impl Payloads {
     /// Adds a payload and returns its index in the script's `ARGV`.
     pub(crate) fn add(&mut self, payload: &Payload) -> usize {
-        let codec = payload.codec().as_str().as_bytes();
-        let mut bytes = Vec::with_capacity(codec.len() + 1 + payload.bytes().len());
-        bytes.extend_from_slice(codec);
-        bytes.push(b':');
-        bytes.extend_from_slice(payload.bytes());
+        self.add_bytes(flat::payload(payload))
+    }
+
+    /// Adds other bytes and returns their index in the script's `ARGV`.
+    pub(crate) fn add_bytes(&mut self, bytes: Vec<u8>) -> usize {
         self.0.push(bytes);
         self.0.len() + 1
     }
@@ -46,9 +48,6 @@ pub(crate) struct NewChainOut<'a> {
     job: NewJobOut<'a>,
     key: Option<NewKeyOut<'a>>,
     keep_completed: u64,
-    keep_failed: u64,
-    keep_cancelled: u64,
-    trace: Option<&'a str>,
 }
 
 /// A job to create.
@@ -58,14 +57,12 @@ pub(crate) struct NewJobOut<'a> {
     #[serde(rename = "type")]
     job_type: &'a str,
     input: usize,
+    /// The part of the row that never changes.
+    constants: usize,
     #[serde(flatten)]
     schedule: ScheduleOut,
     priority: i8,
-    max_attempts: Option<u32>,
     blockers: Vec<NewBlockerOut<'a>>,
-    /// Blocker-failure policy. `None` means wait.
-    on_failure: Option<&'static str>,
-    trace: Option<&'a str>,
 }
 
 /// When a job is due. At most one field is set; neither means now.
@@ -84,8 +81,6 @@ struct NewBlockerOut<'a> {
 #[derive(Debug, Serialize)]
 struct NewKeyOut<'a> {
     key: &'a str,
-    hold: &'static str,
-    window: Option<u64>,
     replaces: Option<String>,
 }
 
@@ -93,32 +88,24 @@ impl<'a> NewChainOut<'a> {
     pub(crate) fn new(chain: &'a NewChain, payloads: &mut Payloads) -> Self {
         Self {
             invalid: chain.check().is_err(),
-            job: NewJobOut::new(chain.id.first_job(), &chain.job, payloads),
+            job: NewJobOut::new(chain.id.first_job(), &chain.job, Some(chain), payloads),
             key: chain.key.as_ref().map(NewKeyOut::from),
             keep_completed: chain.retention.completed.get(),
-            keep_failed: chain.retention.failed.get(),
-            keep_cancelled: chain.retention.cancelled.get(),
-            trace: chain.trace.as_ref().map(TraceContext::as_str),
         }
     }
 }
 
 impl<'a> NewJobOut<'a> {
-    pub(crate) fn new(id: JobId, job: &'a NewJob, payloads: &mut Payloads) -> Self {
+    /// `chain` is the chain that starts with this job, if it is a first job.
+    pub(crate) fn new(id: JobId, job: &'a NewJob, chain: Option<&NewChain>, payloads: &mut Payloads) -> Self {
         Self {
             id: id.to_string(),
             job_type: job.job_type.as_str(),
             input: payloads.add(&job.input),
+            constants: payloads.add_bytes(row::constants(job, chain)),
             schedule: job.schedule.into(),
             priority: job.priority,
-            max_attempts: job.max_attempts,
             blockers: job.blockers.iter().map(NewBlockerOut::from).collect(),
-            on_failure: match job.on_blocker_failure {
-                OnBlockerFailure::Wait => None,
-                OnBlockerFailure::Fail => Some("fail"),
-                OnBlockerFailure::Receive => Some("receive"),
-            },
-            trace: job.trace.as_ref().map(TraceContext::as_str),
         }
     }
 }
@@ -141,17 +128,7 @@ impl<'a> From<&'a NewBlocker> for NewBlockerOut<'a> {
 
 impl<'a> From<&'a NewKey> for NewKeyOut<'a> {
     fn from(key: &'a NewKey) -> Self {
-        Self {
-            key: key.key.as_str(),
-            hold: match key.hold {
-                KeyHold::Open => "open",
-                KeyHold::Completed => "completed",
-                KeyHold::CompletedOrFailed => "completed_or_failed",
-                KeyHold::Any => "any",
-            },
-            window: key.window.map(Millis::get),
-            replaces: key.replaces.map(|chain| chain.to_string()),
-        }
+        Self { key: key.key.as_str(), replaces: key.replaces.map(|chain| chain.to_string()) }
     }
 }
 
@@ -272,16 +249,7 @@ from_script! { String:
 }
 from_script! { i64: Timestamp => |raw| Self::from_millis(raw).map_err(text), }
 from_script! { u64: Millis => |raw| Self::new(raw).map_err(text), }
-from_script! { ByteBuf:
-    Payload => |raw| {
-        let mut codec = raw.into_vec();
-        let colon = codec.iter().position(|byte| *byte == b':').ok_or("a payload has no codec")?;
-        let bytes = codec.split_off(colon + 1);
-        codec.truncate(colon);
-        let codec = Codec::new(String::from_utf8(codec).map_err(text)?).map_err(text)?;
-        Self::new(codec, bytes).map_err(text)
-    },
-}
+from_script! { ByteBuf: Payload => |raw| row::payload(raw.into_vec()), }
 
 fn text(error: impl fmt::Display) -> String {
     error.to_string()

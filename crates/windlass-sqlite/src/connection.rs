@@ -13,11 +13,12 @@ use crate::error::from_sqlite;
 /// Number of prepared statements that a connection keeps.
 const STATEMENTS: usize = 200;
 
-/// Size of the writer's page cache, in KiB. With SQLite's 2 MiB, a large file is read again and again.
+/// Size of the writer's page cache, in KiB. With SQLite's default of 2 MiB, the pages of a large file are read
+/// repeatedly.
 const CACHE_KIB: u32 = 32 << 10;
 
-/// Size of the write-ahead log, in pages, at which a commit moves it into the file. That takes two syncs; with SQLite's
-/// 1,000 pages, one in a few dozen commits pays for them.
+/// Size of the write-ahead log, in pages, at which a commit checkpoints it into the file. A checkpoint takes two syncs.
+/// With SQLite's default of 1,000 pages, every few dozen commits would pay for one.
 const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// How long closing waits for queries.

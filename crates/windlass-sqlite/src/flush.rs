@@ -17,12 +17,12 @@ use crate::table::{COLUMNS, Columns, EnumText, corrupt, id, values};
 /// A job and its chain, as one row.
 type Pair = (Arc<JobRow>, Option<Arc<ChainRow>>);
 
-/// What follows from changed rows, and is written after them.
+/// Derived data of changed rows, which is written after them.
 #[derive(Default)]
 struct Derived {
-    /// How many jobs more or less need each chain.
+    /// The change in the number of jobs that need each chain.
     needed: BTreeMap<ChainId, i64>,
-    /// How many jobs more or less have each type and status.
+    /// The change in the number of jobs of each type and status.
     tally: BTreeMap<(TypeName, &'static str), i64>,
     /// Chains whose oldest inner job may have changed.
     trimmed: BTreeSet<ChainId>,
@@ -55,7 +55,7 @@ impl SqliteRows<'_> {
                 }
             }
         }
-        // Keys move from one chain to another, and the index allows one holder at a time: first free them all.
+        // A key can move from one chain to another, and the index allows one holder at a time, so free all keys first.
         for (before, after) in &pairs {
             match (before, after) {
                 (Some(before), None) => self.delete(before, &mut derived)?,
@@ -258,7 +258,7 @@ fn holds_key((_, chain): &Pair) -> bool {
     chain.as_ref().and_then(|chain| chain.key.as_ref()).is_some_and(|key| key.held)
 }
 
-/// Whether a job is blocked, and by this chain too.
+/// Whether a job is blocked and this chain is one of its unresolved blockers.
 fn is_waiting(job: &JobRow, blocker: &Blocker) -> bool {
     job.job.status == Status::Blocked && !blocker.resolved
 }

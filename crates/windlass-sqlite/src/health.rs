@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use windlass_core::{Finding, Result};
+use windlass_core::{Finding, Result, shared_file_system};
 
 use crate::error::from_sqlite;
 
@@ -14,23 +14,7 @@ const LOG_MAX_BYTES: u64 = 64 << 20;
 /// A file with at least this much free space, and more than half of it free, is a finding.
 const FREE_MAX_BYTES: i64 = 16 << 20;
 
-/// Network and cluster file systems, on which SQLite's locks do not work.
-const SHARED: [&str; 12] = [
-    "9p",
-    "afs",
-    "beegfs",
-    "ceph",
-    "cifs",
-    "fuse.glusterfs",
-    "fuse.sshfs",
-    "gfs2",
-    "lustre",
-    "nfs",
-    "nfs4",
-    "smb3",
-];
-
-/// Returns present and likely problems of the file.
+/// Returns current and likely future problems of the file.
 pub(crate) fn findings(
     connection: &Connection,
     synchronous: i64,
@@ -92,9 +76,7 @@ fn of_location(file: &Path) -> Vec<Finding> {
              until then, every write makes the log longer",
         ));
     }
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let location = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    if let Some(shared) = shared_file_system(&mounts, &location) {
+    if let Some(shared) = shared_file_system(file) {
         findings.push(finding(
             format!("the file is on a network or cluster file system ({shared})"),
             "move it to a local disk: SQLite's locks do not work on such a file system, and the file will be damaged",
@@ -112,32 +94,9 @@ fn free_space(free: i64, all: i64) -> Option<Finding> {
     })
 }
 
-/// Returns the type of the file system that a path is on, if machines share it. `mounts` is the text of
-/// `/proc/self/mounts`, empty if the system has none.
-fn shared_file_system<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
-    let mount = |line: &'a str| {
-        let mut words = line.split(' ').skip(1);
-        Some((words.next()?, words.next()?))
-    };
-    let holding = mounts.lines().filter_map(mount).filter(|(mount_point, _)| path.starts_with(mount_point));
-    // Of several mounts on the same path the last one is visible, and `max_by_key` returns the last maximum.
-    let (_, kind) = holding.max_by_key(|(mount_point, _)| mount_point.len())?;
-    SHARED.contains(&kind).then_some(kind)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_network_file_system_is_detected_by_its_mount() {
-        let mounts = "/dev/vda / ext4 rw 0 0\nserver:/export /srv/jobs nfs4 rw 0 0\n/dev/vdb /srv/jobs/own xfs rw 0 0\n";
-        let on = |path| shared_file_system(mounts, Path::new(path));
-        assert_eq!(on("/srv/jobs/jobs.db"), Some("nfs4"));
-        assert_eq!(on("/srv/jobs/own/jobs.db"), None);
-        assert_eq!(on("/srv/jobs.db"), None);
-        assert_eq!(shared_file_system("", Path::new("/srv/jobs/jobs.db")), None);
-    }
 
     #[test]
     fn mostly_free_large_files_are_a_finding() {

@@ -20,11 +20,11 @@ use crate::store::SqliteStore;
 pub enum KnownBad {
     /// Settlements and renewals ignore the fence.
     FenceIgnored,
-    /// Whether a key is free is read before the write transaction begins, and no unique index guards it.
+    /// The store checks whether a key is free before the write transaction begins, and no unique index guards it.
     KeyNotUnique,
     /// Rows of jobs and chains are read before the write transaction begins.
     RowsReadEarly,
-    /// Which jobs are due is read before the write transaction begins.
+    /// The due jobs are read before the write transaction begins.
     TakenTwice,
     /// A refused settlement leaves behind the chains that it had created.
     SettleHalfApplied,
@@ -32,7 +32,7 @@ pub enum KnownBad {
     BatchHalfApplied,
 }
 
-/// What a broken store has read before its write transaction, and switches.
+/// The rows that a broken store has read before its write transaction, and its defects.
 #[derive(Debug, Default)]
 pub(crate) struct Spoiled {
     slots: foldhash::HashMap<JobId, Slot>,
@@ -178,7 +178,7 @@ impl Base {
     }
 }
 
-/// Replaces all fences by those of the stored jobs.
+/// Replaces all fences with those of the stored jobs.
 fn ignore_fences(rows: &mut SqliteRows<'_>, command: &mut Command) -> Result<()> {
     let mut held = |job, fence: &mut Fence| -> Result<()> {
         *fence = rows.job(job)?.map_or(*fence, |row| row.job.fence);

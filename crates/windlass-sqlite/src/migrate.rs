@@ -66,10 +66,11 @@ fn apply(connection: &Connection, options: &Options, migrations: &[Migration]) -
         ));
     }
     if done < migrations.len() && !options.may_migrate() {
+        let missing = if done == 0 { "there are no Windlass tables: " } else { "" };
         return Err(Error::new(
             ErrorKind::Outdated,
             format!(
-                "the tables {prefix}* are at version {done}, but this program requires version {}: run the migrations, or \
+                "{missing}the tables {prefix}* are at version {done}, but this program requires version {}: run the migrations, or \
                  let the store run them",
                 migrations.len()
             ),

@@ -29,9 +29,9 @@ const RUNNING_INTERVAL: Duration = Duration::from_millis(50);
 /// For how many ticks after a change of the log the queries are repeated.
 const QUERY_TICKS_MAX: u32 = 256;
 
-/// A notifier for this process that also notices the changes of other processes on the same file. It notices scheduled
-/// jobs and closed chains within 50 ms. It notices within 100 ms that a worker was asked to stop a job, or has lost it,
-/// because it was completed from outside or deleted.
+/// A notifier for this process that also detects changes that other processes make to the same file. It detects
+/// scheduled jobs and closed chains within 50 ms. Within 100 ms, it detects that a worker was asked to stop a job, or
+/// has lost the job because it was completed from outside or deleted.
 ///
 /// While there are subscriptions, it checks the size and modification time of the write-ahead log every 10 ms, which
 /// costs one system call. If they changed, it queries for due jobs of the subscribed types, for the end of the
@@ -94,7 +94,8 @@ struct Head {
 }
 
 impl SqliteNotifier {
-    /// Creates a notifier for the store's file, on top of one that other parts of this process use too.
+    /// Creates a notifier for the store's file, on top of an in-process notifier that other parts of this process may
+    /// also use.
     #[must_use]
     pub fn over<P: Provider>(inside: InProcessNotifier, store: &SqliteStore<P>) -> Self {
         store.notifier.on(inside)
@@ -357,8 +358,8 @@ impl Watch {
 
     /// Notifies workers of running jobs that they were asked to stop, or that are no longer theirs.
     ///
-    /// A job that the worker settled in a transaction is no longer running either. That hint is harmless: the worker has
-    /// no slot for the job any more, or renews its lease once too often.
+    /// A job that the worker settled in a transaction is no longer running either. The hint for it is harmless: the
+    /// worker no longer has a slot for the job, or renews its lease once too often.
     async fn query_running(&self) -> Result<()> {
         let base = Arc::clone(&self.base);
         let mut held = base.held.attempts();

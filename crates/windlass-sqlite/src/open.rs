@@ -1,4 +1,4 @@
-//! The short way to a store, and the types of an application that uses it.
+//! Opens a store with default options; type aliases for applications that use it.
 
 use std::path::PathBuf;
 
@@ -14,10 +14,10 @@ use crate::store::SqliteStore;
 /// To choose options, call [`SqliteStore::open`]. To use a pool of the application, call [`SqliteStore::over`].
 ///
 /// ```no_run
-/// # async fn example() -> windlass_core::Result<()> {
-/// use windlass_core::Client;
+/// # async fn example() -> windlass::Result<()> {
+/// use windlass::{Client, sqlite};
 ///
-/// let client = Client::new(windlass_sqlite::open("jobs.db").await?);
+/// let client = Client::new(sqlite::open("jobs.db").await?);
 /// # let _ = client; Ok(())
 /// # }
 /// ```
@@ -34,8 +34,8 @@ pub type Attempt<J, P = Sqlx> = windlass_core::Attempt<J, SqliteStore<P>>;
 /// The result of a handler that ends its job in a transaction of a [`SqliteStore`].
 pub type Done<J, P = Sqlx> = windlass_core::Done<J, SqliteStore<P>>;
 
-/// An attempt of a job of a queue in a [`SqliteStore`], whose handler may use transactions.
+/// An attempt of a queue job in a [`SqliteStore`], whose handler may use transactions.
 pub type ItemAttempt<T, P = Sqlx> = windlass_core::queue::ItemAttempt<T, SqliteStore<P>>;
 
-/// The result of a handler that ends a job of a queue in a transaction of a [`SqliteStore`].
+/// The result of a handler that ends a queue job in a transaction of a [`SqliteStore`].
 pub type ItemDone<T, P = Sqlx> = windlass_core::queue::ItemDone<T, SqliteStore<P>>;

@@ -44,7 +44,7 @@ pub enum Synchronous {
 }
 
 impl Default for Options {
-    /// Options without a file, for a store on a driver that has its own. See
+    /// Options without a path, for a store on the application's own driver, which has its own path. See
     /// [`SqliteStore::over`](crate::SqliteStore::over).
     fn default() -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Options {
         self
     }
 
-    /// Whether opening creates or migrates the tables. If not, missing or old tables are an error; see
+    /// Whether opening creates or migrates the tables. If not, missing or outdated tables are an error; see
     /// [`migrations_sql`](Self::migrations_sql). Default: `true`.
     pub const fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
@@ -111,7 +111,7 @@ impl Options {
         self
     }
 
-    /// Returns the SQL that creates the tables, for running migrations by other means.
+    /// Returns the SQL that creates the tables, for running migrations with another tool.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl Options {
         }
     }
 
-    /// Breaks the store on purpose, to test the tests.
+    /// Breaks the store on purpose, to check that the tests fail.
     #[cfg(feature = "known-bad")]
     #[doc(hidden)]
     pub const fn known_bad(mut self, known_bad: crate::known_bad::KnownBad) -> Self {
@@ -150,7 +150,7 @@ impl Options {
         self.known_bad
     }
 
-    /// Replaces the path by that of the application's driver.
+    /// Replaces the path with that of the application's driver.
     pub(crate) fn at(self, path: PathBuf) -> Self {
         Self { path, ..self }
     }

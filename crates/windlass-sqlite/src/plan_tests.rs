@@ -9,12 +9,11 @@ use windlass_core::command::{
     Acquire, Command, Create, Expire, ListChains, ListJobs, NewChain, NewJob, NewKey, NextDue, Outcome,
     Quota, Reap, Reply, Settle, Settlement, Types,
 };
-use windlass_core::{ChainId, Key, ManualClock, Millis, Payload, RequestId, TypeName, WorkerId};
+use windlass_core::{ChainId, Key, ManualClock, Millis, Payload, RequestId, Stalls, TypeName, WorkerId};
 
 use crate::Options;
 use crate::migrate::{MIGRATIONS, migrate};
 use crate::session::{Base, Counted, Held};
-use crate::stall::Stalls;
 use crate::statement::Texts;
 
 /// The tables, with the aliases that statements use for them.

@@ -11,17 +11,18 @@ use windlass_core::{BoxFuture, Result};
 
 pub use crate::error::{from_code, write_timed_out};
 
-/// A SQLite driver, as the application uses it for its own transactions.
+/// A SQLite driver that the application uses for its own transactions.
 ///
-/// The store runs its own commands on connections of its own. It needs a driver for commands inside a transaction of the
-/// application: the driver lends its connection for the time of one command. To support another driver, implement these
-/// methods and convert its errors with [`from_code`]. The conformance suite verifies the implementation.
+/// The store runs its own commands on its own connections. It needs a driver only for commands inside a transaction of
+/// the application: the driver lends its connection for the duration of one command. To support another driver,
+/// implement these methods and convert its errors with [`from_code`]. The conformance suite verifies the
+/// implementation.
 pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// The driver's transaction, in which the application writes its own rows. Dropping it rolls it back.
     type Tx: Send + 'static;
 
-    /// A borrowed transaction: one that [`begin`](Self::begin) returned, or any other of the driver that converts into this
-    /// type.
+    /// A borrowed transaction: one that [`begin`](Self::begin) returned, or any other transaction of the driver that
+    /// converts into this type.
     type TxRef<'t>: Send + From<Self::Connection<'t>>;
 
     /// The connection of a transaction, on which the application runs its own statements.
@@ -39,18 +40,19 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Returns the path of the database file.
     fn path(&self) -> PathBuf;
 
-    /// Returns the value of `pragma synchronous` on the driver's connections. The store's own use the same.
+    /// Returns the value of `pragma synchronous` on the driver's connections. The store's own connections use the same
+    /// value.
     fn synchronous(&self) -> BoxFuture<'_, Result<i64>>;
 
-    /// Waits until no transaction of this process is open that [`begin`](Self::begin) returned, and keeps others from
-    /// beginning while the result lives. The store takes a turn for each group of its own commands, so that they and the
-    /// application's transactions get the write lock in order of arrival.
+    /// Waits until no transaction that [`begin`](Self::begin) returned is open in this process. Until the returned turn
+    /// is dropped, no other transaction begins. The store takes a turn for each group of its own commands, so that
+    /// these groups and the application's transactions get the write lock in order of arrival.
     fn turn(&self) -> BoxFuture<'_, Result<Turn>>;
 
     /// Begins a transaction with `begin immediate`.
     ///
     /// A deferred transaction would read first and take the write lock later. If another connection commits in between,
-    /// SQLite fails it with `SQLITE_BUSY_SNAPSHOT`, which waiting does not fix.
+    /// SQLite returns `SQLITE_BUSY_SNAPSHOT`, and waiting does not help.
     ///
     /// Dropping the future leaves no connection in a transaction.
     ///
@@ -62,10 +64,11 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     /// Runs a statement without parameters in a transaction.
     fn run_in<'a>(&'a self, tx: Self::TxRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>>;
 
-    /// Lends the connection of a transaction: calls `work` with it once. The store has finalized all its statements when
-    /// `work` returns.
+    /// Calls `work` once with the connection of a transaction. When `work` returns, the store has finalized all its
+    /// statements.
     ///
-    /// The store calls [`run_in`](Self::run_in) right before, to take the write lock: `work` does not wait for it.
+    /// The store calls [`run_in`](Self::run_in) immediately before, to take the write lock, so `work` does not wait for
+    /// it.
     fn with_connection<'a>(
         &'a self,
         tx: Self::TxRef<'a>,
@@ -82,7 +85,7 @@ pub trait Provider: Send + Sync + fmt::Debug + 'static {
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// The right to write for this process. Dropping it passes it on.
+/// The exclusive right to write in this process. Dropping it passes the right on to the next waiter.
 pub struct Turn(Option<Box<dyn Any + Send>>);
 
 impl Turn {
@@ -92,7 +95,7 @@ impl Turn {
         Self(Some(Box::new(held)))
     }
 
-    /// Creates a turn that keeps nobody waiting. The store then competes with the application for SQLite's lock.
+    /// Creates a turn that excludes no other writer. The store then competes with the application for SQLite's lock.
     #[must_use]
     pub const fn shared() -> Self {
         Self(None)

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row as SqlRow, params};
 use windlass_core::command::{
-    Command, Count, CountReply, Cursor, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
-    ListJobs, ListJobsReply, ListWorkersReply, NextDue, NextDueReply, Reply, Target, TypeCount, Types,
+    ChainFacts, Command, Count, CountReply, Cursor, JobFacts, ListChains, ListChainsReply, ListDependents,
+    ListDependentsReply, ListJobs, ListJobsReply, ListWorkersReply, NextDue, NextDueReply, Reply, Target,
+    TypeCount, Types,
 };
 use windlass_core::model::{self, PageScan};
 use windlass_core::{ChainId, ChainRecord, Fence, JobRecord, Result, Status, Timestamp, TypeName};
@@ -45,8 +46,8 @@ impl SqliteRows<'_> {
         Ok(NextDueReply { now, due_at, lease_until })
     }
 
-    /// Returns the due time and `seq` of the job of a type that is due first, unless the type is paused. The index has
-    /// priorities before due times, so this looks at the first job of each priority.
+    /// Returns the due time and `seq` of the job of a type that is due first, unless the type is paused. The index
+    /// sorts by priority before due time, so this reads the first job of each priority.
     pub(crate) fn head(&mut self, job_type: &TypeName) -> Result<Option<(Timestamp, i64)>> {
         if model::Rows::is_paused(self, job_type)? { Ok(None) } else { self.earliest(job_type) }
     }
@@ -137,7 +138,10 @@ impl SqliteRows<'_> {
             let (number, seq): (u64, i64) = (columns.number()?, columns.number()?);
             let (job_type, status) = (columns.name(TypeName::new)?, columns.value::<Status>()?);
             let (chain_type, created_at) = (columns.name(TypeName::new)?, columns.time()?);
-            Ok((number, (seq, filter.passes(&job_type, status, &chain_type, created_at))))
+            let (job_type, chain_type) = (&job_type, &chain_type);
+            let facts =
+                JobFacts { job_type, status, chain_type, created_at, closed_at: columns.maybe_time()? };
+            Ok((number, (seq, filter.passes(facts))))
         };
         let passed = |(seq, passes): (i64, bool)| Ok(passes.then_some(seq));
         let (found, next) = match of_chain {
@@ -174,8 +178,12 @@ impl SqliteRows<'_> {
             let (seq, chain) = (columns.number()?, ChainId::from_uuid(columns.id()?));
             let (chain_type, status) = (columns.name(TypeName::new)?, columns.maybe_value::<Status>()?);
             let (created_at, is_awaited) = (columns.time()?, columns.flag()?);
+            let (closed_at, key) = (columns.maybe_time()?, columns.maybe_text()?);
             // A chain is listed with its first job. The others are skipped, and count as scanned.
-            let passes = |status| filter.passes(&chain_type, status, created_at, !is_awaited);
+            let passes = |status| {
+                let (chain_type, key, is_top_level) = (&chain_type, key, !is_awaited);
+                filter.passes(ChainFacts { chain_type, status, created_at, closed_at, key, is_top_level })
+            };
             Ok((seq, status.is_some_and(passes).then_some(chain)))
         };
         let rows = scan(self.prepared.get(sql)?, params![from, to], read)?;
@@ -222,7 +230,7 @@ fn scan<'s, T>(
     }))
 }
 
-/// Returns the first and last number of a page as SQLite knows them.
+/// Returns the first and last number of a page as SQLite integers.
 fn bounds(page: PageScan) -> (i64, i64) {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     (number(*page.range().start()), number(*page.range().end()))

@@ -1,8 +1,8 @@
 //! The rows that the rules read and change, in one transaction.
 //!
-//! Rows are read when the rules ask for them, and kept. Changes are kept too, until [`flush`](SqliteRows::flush) writes
-//! them: before a read that finds rows by anything but their id, and at the end. A row that changes several times, such
-//! as a job that is created and then its chain, is written once.
+//! Rows are read when the rules request them, and cached. Changes are cached too, until [`flush`](SqliteRows::flush)
+//! writes them: before a query that finds rows by anything other than their id, and at the end. A row that changes
+//! several times, such as that of a job and its new chain, is written once.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -23,7 +23,7 @@ use crate::table::{self, Columns, Stored, id, unreadable};
 
 /// The rows of one unit of work on a connection.
 ///
-/// A unit that writes must have the write lock from before its first read to the end of its transaction.
+/// A unit that writes must hold the write lock from before its first read to the end of its transaction.
 pub(crate) struct SqliteRows<'c> {
     pub(crate) prepared: Prepared<'c>,
     pub(crate) slots: HashMap<JobId, Slot>,
@@ -32,11 +32,11 @@ pub(crate) struct SqliteRows<'c> {
     /// Whether a change affects who waits for a chain, or which chain a key points at.
     pub(crate) changed_edges: bool,
     pub(crate) changed_keys: bool,
-    /// The last number in the order of creation, once it was read.
+    /// The last creation number, once it has been read.
     pub(crate) sequence: Option<u64>,
     pub(crate) stored_sequence: Option<u64>,
-    /// The largest id of a job. It is only read for large batches of new jobs: a larger one is not stored, so most of them
-    /// need not be looked up, since their ids grow with time.
+    /// The largest id of a stored job. It is read only for large batches of new jobs. Ids grow with time, so most new
+    /// ids are larger than this one, and need not be looked up.
     largest: Option<JobId>,
     /// The largest chain that any job waits or waited for. It is read with the largest id.
     pub(crate) largest_blocker: Option<ChainId>,
@@ -142,7 +142,7 @@ impl<'c> SqliteRows<'c> {
         Ok(self.slots.entry(job).or_default())
     }
 
-    /// Returns the job with this number in the order of creation.
+    /// Returns the job with this creation number.
     pub(crate) fn job_at(&mut self, seq: i64) -> Result<Option<Arc<JobRow>>> {
         let statement = self.prepared.get(Sql::JobBySeq)?;
         let Some(stored) = first(statement, [seq], table::read)? else { return Ok(None) };
@@ -323,7 +323,7 @@ impl Rows for SqliteRows<'_> {
         Ok(())
     }
 
-    fn mark(&self) -> usize {
+    fn mark(&mut self) -> usize {
         self.log.len()
     }
 

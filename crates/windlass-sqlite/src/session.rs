@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 use windlass_core::command::{Command, Durability, Reap, Reply, Settled};
-use windlass_core::{Clock, Counters, Fence, JobId, Result, Timestamp, WorkerId, model};
+use windlass_core::{Clock, Counters, Fence, JobId, Result, Stalls, Timestamp, WorkerId, model};
 
 use crate::query::query;
 use crate::rows::SqliteRows;
-use crate::stall::Stalls;
 use crate::statement::Texts;
 
 /// Minimum size of a batch of new chains for which `expect_new_jobs` saves more than it costs.

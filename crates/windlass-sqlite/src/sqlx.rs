@@ -21,12 +21,12 @@ const RETRY: Duration = Duration::from_millis(2);
 /// How long closing waits for connections that are still in use.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A pool of sqlx connections to one file, for transactions of the application.
+/// A pool of sqlx connections to one file, for the application's transactions.
 #[derive(Clone, Debug)]
 pub struct Sqlx {
-    /// One connection, unless the application brings its pool: SQLite has one writer at a time. Transactions queue for it
-    /// in order of arrival. If they competed for SQLite's lock instead, the one with the shortest sleep would win, and
-    /// others might starve.
+    /// One connection, unless the application provides its own pool: SQLite has one writer at a time. Transactions
+    /// queue for it in order of arrival. If they competed for SQLite's lock instead, the one with the shortest sleep
+    /// would win, and others might starve.
     pool: SqlitePool,
     owned: bool,
 }
@@ -85,15 +85,15 @@ impl Sqlx {
 }
 
 impl From<SqlitePool> for Sqlx {
-    /// Uses the application's pool, which stays open when the store is closed. Its connections need a busy timeout. They
-    /// must be connections to a file, which the store opens too. The store's own connections use the same `synchronous`
-    /// as the pool, but none of its other pragmas.
+    /// Uses the application's pool, which stays open when the store is closed. Its connections need a busy timeout, and
+    /// must be connections to a file, because the store opens the same file. The store's own connections use the pool's
+    /// `synchronous` setting, but none of its other pragmas.
     fn from(pool: SqlitePool) -> Self {
         Self { pool, owned: false }
     }
 }
 
-/// A connection borrowed inside a transaction: from a [`Transaction`], or a connection on which one was begun.
+/// A borrowed connection inside a transaction: that of a [`Transaction`], or one on which a transaction was begun.
 #[derive(Debug)]
 pub struct ConnectionRef<'t>(&'t mut SqliteConnection);
 

@@ -9,8 +9,8 @@ use rusqlite::Connection;
 use tokio::task::spawn_blocking;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, Notifier, Result, Store, Transactional,
-    for_each_command,
+    BoxFuture, Capabilities, Counters, Error, ErrorKind, Finding, Notifier, Result, Stalls, Store,
+    Transactional, for_each_command,
 };
 
 use crate::connection::{Location, Readers, closed};
@@ -22,7 +22,6 @@ use crate::options::Options;
 use crate::provider::Provider;
 use crate::session::{Base, Counted, Held};
 use crate::sqlx::Sqlx;
-use crate::stall::Stalls;
 use crate::statement::{Texts, fill};
 use crate::writer::Writer;
 
@@ -56,8 +55,8 @@ impl SqliteStore {
 }
 
 impl<P: Provider> SqliteStore<P> {
-    /// Opens the store on the application's own driver. The driver decides the path and the `synchronous` setting; the
-    /// store ignores these options.
+    /// Opens the store on the application's own driver. The driver determines the path and the `synchronous` setting;
+    /// the store ignores these two options.
     ///
     /// # Errors
     ///
@@ -68,8 +67,8 @@ impl<P: Provider> SqliteStore<P> {
         let options = options.at(provider.path());
         options.check_path()?;
         let synchronous = provider.synchronous().await?;
-        // The driver has connected, so the file exists. Without links and relative to no directory, its name leads all
-        // connections to the same file, and the notifier to the log beside it.
+        // The driver has connected, so the file exists. Resolve its path to an absolute one without links, so that all
+        // connections open the same file, and the notifier finds the log next to it.
         let path = provider.path();
         let path = path.canonicalize().unwrap_or(path);
         let location = Location { path, busy_timeout: options.write_timeout() };
@@ -160,8 +159,8 @@ impl<P: Provider> SqliteStore<P> {
 
     /// Executes a command in a transaction of the application, in full or not at all.
     async fn run_in(&self, tx: P::TxRef<'_>, command: &Command) -> Result<Reply> {
-        // Wait for the write lock here, where the wait does not block the runtime. Later it would: the command runs on
-        // this thread. A transaction that has read before others wrote cannot get it.
+        // Wait for the write lock here, where the wait does not block the runtime. Later it would, because the command
+        // runs on this thread. A transaction that read before others wrote cannot get the lock.
         let first = if command.is_query() { "select 1" } else { &self.take_lock };
         #[cfg(feature = "known-bad")]
         if let Some(known_bad) = self.options.variant() {
@@ -242,7 +241,8 @@ fn check_in_transaction(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the driver cannot write to the file: here, rather than at the first command in a transaction.
+/// Fails if the driver cannot write to the file, so that the error is not found only at the first command in a
+/// transaction.
 async fn check_writable<P: Provider>(provider: &P, take_lock: &str, timeout: Duration) -> Result<()> {
     let mut tx = provider.begin(timeout).await?;
     provider.run_in(P::tx_ref(&mut tx), take_lock).await?;

@@ -137,7 +137,7 @@ pub(crate) fn values<'a>(row: &'a JobRow, chain: Option<&'a ChainRow>) -> Values
     values
 }
 
-/// A job as its row has it: without its blockers and attempts, which have tables of their own.
+/// A job as stored in its row: without its blockers and attempts, which have their own tables.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) job: JobRow,
@@ -417,7 +417,7 @@ fn integer<'a>(value: impl Into<i64>) -> ValueRef<'a> {
     ValueRef::Integer(value.into())
 }
 
-/// Returns the value of a counter, which never grows past `i64::MAX`.
+/// Returns the value of a counter, which never exceeds `i64::MAX`.
 fn number<'a>(value: u64) -> ValueRef<'a> {
     ValueRef::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }

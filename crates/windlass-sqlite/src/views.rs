@@ -1,4 +1,4 @@
-//! Expressions of the views in `migrations/003_views.sql`. SQLite has no functions that are written in SQL.
+//! Expressions of the views in `migrations/003_views.sql`. They are expanded here because SQLite has no SQL functions.
 
 /// The placeholders, and the expressions that replace them. `$` is the column.
 const EXPRESSIONS: [(&str, &str); 3] = [

@@ -206,8 +206,8 @@ impl<P: Provider> Writer<P> {
         }
         // Take the group only now: commands that arrived while `begin` waited share this commit.
         let group = self.queue().take(GROUP_MAX);
-        // This thread holds the write lock, so no transaction of the application is open any more. One that was dropped
-        // without a commit or rollback is recorded as ended here.
+        // This thread holds the write lock, so no transaction of the application is open. One that was dropped without
+        // a commit or rollback is recorded as ended here.
         self.base.stalls.ended(self.base.now());
         self.note_stall(&group);
         let answers = self.execute_group(&mut idle, group);
@@ -344,7 +344,7 @@ impl Queue {
 
     /// Drops commands whose caller is gone. Returns whether any are left; if not, the next `push` starts a new task.
     /// Both happen under the queue's lock, so a command cannot be pushed between the check and the end of the task.
-    fn goes_on(&mut self) -> bool {
+    fn has_waiting(&mut self) -> bool {
         self.waiting.retain(|waiting| !waiting.reply.is_closed());
         self.running = !self.waiting.is_empty();
         self.running
@@ -383,7 +383,7 @@ struct Draining<P: Provider> {
 
 impl<P: Provider> Draining<P> {
     async fn run(mut self) {
-        while self.writer.queue().goes_on() {
+        while self.writer.queue().has_waiting() {
             self.writer.next_group().await;
         }
         self.done = true;

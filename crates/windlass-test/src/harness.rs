@@ -24,13 +24,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval of the worker. The client notifies the worker of the jobs it starts; polling covers jobs that are
 /// written to the store directly.
 const WORKER_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Time limit for a worker to appear in the store's registry.
+/// The timeout for a worker to appear in the store's registry.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval at which the registry is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A harness for tests of job types that work together: a memory store, its client, a manual clock, and your worker.
-/// The worker runs only during a drain.
+/// A harness for testing several job types together: a memory store, its client, a manual clock, and your worker. The
+/// worker runs only during a drain.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};

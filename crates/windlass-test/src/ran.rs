@@ -8,10 +8,10 @@ use windlass_core::{
 
 use crate::query::{describe, list_jobs, text};
 
-/// Result of an attempt made by [`run`](crate::run()) or [`run_on`](crate::run_on).
+/// The result of an attempt that [`run`](crate::run()) or [`run_on`](crate::run_on) made.
 ///
-/// The accessors of a single outcome, such as [`output`](Self::output), panic if the attempt ended in another way. The
-/// message names the actual outcome.
+/// Methods for one outcome, such as [`output`](Self::output), panic if the attempt ended in another way. The message
+/// names the actual outcome.
 pub struct Ran<J: Job, S = MemoryStore> {
     client: Client<S>,
     job: JobRecord,
@@ -31,7 +31,7 @@ pub enum Outcome<J: Job> {
     Failed(String),
     /// The attempt failed with this error. The job is retried after this delay.
     Retried(String, Duration),
-    /// The handler asked to run again after this delay, optionally with a reason.
+    /// The handler rescheduled the job by this delay, optionally with a reason.
     Rescheduled(Duration, Option<String>),
     /// The attempt lost its job in another way: for example, the job was cancelled or completed from outside.
     Taken(AttemptEnd),
@@ -137,7 +137,7 @@ impl<J: Job, S: Store> Ran<J, S> {
         }
     }
 
-    /// Returns the delay after which the handler asked to run again.
+    /// Returns the delay by which the handler rescheduled the job.
     ///
     /// # Panics
     ///

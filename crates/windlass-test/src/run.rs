@@ -26,8 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// production, and the attempt ends by the same rules. Any job type is accepted, including one that may not start a
 /// chain.
 ///
-/// The handler takes `Ctx<J>` or `Attempt<J, MemoryStore>`. Test a handler that takes an `Attempt` of another store
-/// with your own client and worker; see the crate's documentation.
+/// The handler takes `Ctx<J>` or `Attempt<J, MemoryStore>`. To test a handler that takes an `Attempt` of another store,
+/// use [`run_on`].
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -48,34 +48,40 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub fn run<H, J: Job, M>(
     handler: H,
     input: J,
-) -> Run<MemoryStore, H, J, M, <J::Blockers as Blockers>::Initial> {
-    run_on(Arc::new(MemoryStore::with_clock(Arc::new(ManualClock::default()))), handler, input)
+) -> Run<MemoryStore, H, J, M, <J::Blockers as Blockers>::Initial>
+where
+    H: Handler<J, MemoryStore, M>,
+{
+    run_on(MemoryStore::with_clock(Arc::new(ManualClock::default())), handler, input)
 }
 
-/// Like [`run`], on a store of the test: for handlers that take an `Attempt` of that store and write rows in its database.
+/// Like [`run`], but on a store that the test provides. For handlers that take an `Attempt` of that store and write
+/// rows in its database.
 ///
-/// The store should have a database, schema or file of its own: other workers of the store could run the job, and jobs
-/// of the same type could run instead of it. To control the time, open the store with a [`ManualClock`] (option `clock`).
+/// Use a separate database, schema or file for each test. Otherwise, another worker could run the job, or another job
+/// of the same type could run instead. To control the time, open the store with a [`ManualClock`] (option `clock`).
 ///
 /// ```no_run
-/// # use windlass_core::{Attempt, BoxError, Done, Entry, Job, Transactional};
+/// # use windlass::{Attempt, BoxError, Done, Entry, Job, Transactional};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Reserve { item: u32 }
 /// # impl Job for Reserve { const NAME: &'static str = "reserve"; type Output = u32; type Next = (); type Blockers = (); }
 /// # impl Entry for Reserve {}
 /// # async fn reserve<S: Transactional>(a: Attempt<Reserve, S>) -> Result<Done<Reserve, S>, BoxError> {
 /// #     Ok(a.begin().await?.done(1)?)
 /// # }
-/// # use std::sync::Arc;
 /// # async fn test<S: Transactional>(store: S) -> Result<(), BoxError> {
-/// let ran = windlass_test::run_on(Arc::new(store), reserve, Reserve { item: 7 }).await?;
+/// let ran = windlass_test::run_on(store, reserve, Reserve { item: 7 }).await?;
 /// assert_eq!(*ran.output(), 1);
 /// # Ok(()) }
 /// ```
 pub fn run_on<S: Store, H, J: Job, M>(
-    store: Arc<S>,
+    store: impl Into<Arc<S>>,
     handler: H,
     input: J,
-) -> Run<S, H, J, M, <J::Blockers as Blockers>::Initial> {
+) -> Run<S, H, J, M, <J::Blockers as Blockers>::Initial>
+where
+    H: Handler<J, S, M>,
+{
     let ended = Arc::new(End { chain: ChainId::new(), notify: Notify::new() });
     let client = Client::builder(store).observer(Watch(Arc::clone(&ended))).build();
     let worker = Worker::new(&client).without_jitter();
@@ -121,7 +127,7 @@ impl<S: Store, H, J: Job, M> Run<S, H, J, M, NeedsBlockedBy> {
 }
 
 impl<S: Store, H, J: Job, M, State> Run<S, H, J, M, State> {
-    /// Passes a value to the handler, if it takes a [`Data`](windlass_core::Data) of its type.
+    /// Passes a value to the handler, if it takes a [`Data`](windlass_core::Data) of this type.
     pub fn data<T: Clone + Send + Sync + 'static>(self, value: T) -> Self {
         self.data_with(|_| value)
     }
@@ -149,7 +155,7 @@ impl<S: Store, H, J: Job, M, State> Run<S, H, J, M, State> {
         self
     }
 
-    /// Sets the time limit of the handler (default: 10 s). The run returns an error if the handler takes longer.
+    /// Sets the timeout of the handler (default: 10 s). The run returns an error if the handler takes longer.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self

@@ -1,4 +1,4 @@
-//! An approval that may take a week: a job that no worker runs. It is completed from outside when a person has decided.
+//! An approval that may take a week: a job that no worker runs. It is completed from outside once a person has decided.
 //!
 //! A webhook, here a function, delivers the decision. The decision commits together with the row that records who made
 //! it. The webhook may be delivered twice: the second delivery finds the order decided and changes nothing.

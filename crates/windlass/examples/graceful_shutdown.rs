@@ -1,5 +1,5 @@
 //! Graceful shutdown with a deadline. The worker signals its handlers to stop. Jobs that do not finish in time
-//! are released without counting the attempt, so no job is lost.
+//! are requeued without counting the attempt, so no job is lost.
 //!
 //! Run with `cargo run --release -p windlass --example graceful_shutdown`.
 
@@ -40,7 +40,7 @@ async fn listens(job: Ctx<Listens>, Data(app): Data<App>) -> Result<u32, BoxErro
         reason = job.aborted().wait() => {
             println!("asked to stop: {reason:?}");
             // A real handler would save its progress here. An error after the signal is not a failed attempt: the
-            // worker releases the job.
+            // worker requeues the job.
             Err("stopped half-way".into())
         }
     }
@@ -64,8 +64,8 @@ async fn main() -> Result<(), BoxError> {
     let stubborn = client.start(DoesNotListen).await?;
     app.running.acquire_many(2).await?.forget();
 
-    // A service calls `worker.run_until(shutdown_signal(), deadline)`, which does this at SIGTERM. The handlers get most of
-    // the time to finish, and are then asked to stop.
+    // A service calls `worker.run_until(shutdown_signal(), deadline)`, which does this on SIGTERM. The handlers get
+    // most of the time to finish, and are then asked to stop.
     let begun = Instant::now();
     first_worker.stop(Duration::from_millis(500)).await;
     println!("stopped after {:?}", begun.elapsed());
@@ -80,7 +80,7 @@ async fn main() -> Result<(), BoxError> {
     let second_worker = worker().start().await?;
     app.work.add_permits(2);
     let attempts = (client.wait(polite).await?, client.wait(stubborn).await?);
-    assert_eq!(attempts, (1, 1), "a released attempt does not count");
+    assert_eq!(attempts, (1, 1), "a requeued attempt does not count");
     println!("both done, each in attempt 1");
     second_worker.stop(Duration::from_secs(10)).await;
     Ok(())

@@ -1,4 +1,4 @@
-//! A queue: callers use their own ids for jobs, wait for the result, and find earlier results cached.
+//! A queue: callers identify jobs by their own ids, wait for results, and get earlier results from the cache.
 //!
 //! Run with `cargo run --release -p windlass --example queue`.
 

@@ -1,6 +1,6 @@
 //! A recurring job: each run starts its successor under the same key, in the transaction that completes the run.
 //!
-//! There is always exactly one open chain, even after a crash, and however many processes try to start it.
+//! There is always exactly one open chain, even after a crash, and no matter how many processes try to start it.
 //!
 //! Run with `cargo run --release -p windlass --example recurring`.
 
@@ -31,7 +31,7 @@ async fn clean_up(a: Attempt<CleanUp>, Data(cleaned): Data<Cleaned>) -> Result<D
     let run = a.input().run;
     println!("cleaning up, run {run}");
 
-    // This chain holds the key until it closes. Its successor takes the key over in the commit that completes this job.
+    // This chain holds the key until it closes. Its successor takes over the key in the commit that completes this job.
     let mut step = a.begin().await?;
     let successor = CleanUp { run: run + 1 };
     let this = a.chain::<CleanUp>();

@@ -9,7 +9,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
-use windlass::postgres::{Attempt, Client, Done, PostgresStore};
+use windlass::postgres::{self, Attempt, Client, Done};
 use windlass::{BoxError, Data, Job, Worker, shutdown_signal};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -69,8 +69,7 @@ const TABLE: &str = "create table if not exists users (
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
     let pool = PgPool::connect(&std::env::var("DATABASE_URL")?).await?;
-    let store = PostgresStore::open(pool.clone().into(), Default::default()).await?; // creates its tables
-    let client = Client::new(store);
+    let client = Client::new(postgres::open(pool.clone()).await?); // creates its tables
     match std::env::args().nth(1).as_deref() {
         Some("api") => {
             sqlx::raw_sql(TABLE).execute(&pool).await?;

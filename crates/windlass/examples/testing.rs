@@ -1,4 +1,4 @@
-//! Testing your handlers with `windlass-test`: one handler alone, then the whole chain through time.
+//! Testing your handlers with `windlass-test`: first a single handler, then the whole chain over time.
 //!
 //! In your crate the functions below `main` would be `#[tokio::test]` functions; here `main` calls them.
 //!

@@ -1,6 +1,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// The first definition of a link counts, so links between pages lead to modules here, not to files.
+// The first definition of a link wins, so here the pages link to modules, not to files.
 #![doc = include_str!("links.txt")]
 #![cfg_attr(all(feature = "sqlite", feature = "postgres"), doc = include_str!("../README.md"))]
 #![cfg_attr(
@@ -39,18 +39,18 @@ pub use windlass_core::{MemoryStore, Notifier, Observer, Store, Transactional};
 #[doc(inline)]
 pub use windlass_core::{Error, ErrorKind, Result};
 
-// The store contract as data.
+// The commands, limits and rules of the store contract.
 #[doc(inline)]
 pub use windlass_core::{command, limit, model};
 
-/// The client: builders of starts and waits, commands in a transaction, completion of jobs from outside.
+/// The client: builders for starts and waits, commands in a transaction, and completion of jobs from outside.
 pub mod client {
     #[doc(inline)]
     pub use windlass_core::command::{DeleteReply, RetentionSet, Retried, TriggerReply};
     #[doc(inline)]
     pub use windlass_core::{
-        CancelMode, Cancelled, ChainRef, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
-        Outside, OutsideStep, PendingAnnouncements, Start, Target, Tx, Wait,
+        CancelMode, Cancelled, ChainPages, ChainRef, ChangedChains, ClientBuilder, Completion, Destination,
+        InTx, IntoPlan, NoMore, Outside, OutsideStep, PendingAnnouncements, Start, Target, Tx, Wait,
     };
 }
 
@@ -146,14 +146,14 @@ pub mod memory {
     /// The result of a handler that ends its job in a transaction of a [`MemoryStore`].
     pub type Done<J> = windlass_core::Done<J, MemoryStore>;
 
-    /// An attempt of a job of a queue in a [`MemoryStore`], whose handler may use transactions.
+    /// An attempt of a queue job in a [`MemoryStore`], whose handler may use transactions.
     pub type ItemAttempt<T> = windlass_core::queue::ItemAttempt<T, MemoryStore>;
 
-    /// The result of a handler that ends a job of a queue in a transaction of a [`MemoryStore`].
+    /// The result of a handler that ends a queue job in a transaction of a [`MemoryStore`].
     pub type ItemDone<T> = windlass_core::queue::ItemDone<T, MemoryStore>;
 }
 
-/// File store: a folder, without a server.
+/// File store: durable jobs in a folder, without a server.
 #[cfg(feature = "file")]
 pub mod file {
     #[doc(inline)]

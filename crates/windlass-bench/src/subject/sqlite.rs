@@ -1,4 +1,4 @@
-mod bare;
+pub(crate) mod bare;
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use windlass::sqlite::Synchronous;
 use windlass::{Client, MemoryStore};
 use windlass_bench::commits::Commits;
+use windlass_bench::comparison::{self, Comparison, Program};
 use windlass_bench::instructions::{Instructions, is_countable};
 use windlass_bench::round_trip::{self, SCENARIOS, Scenario};
 use windlass_bench::subject::{File, Memory, Postgres, Redis, Sqlite};
@@ -126,6 +127,53 @@ async fn redis_is_measured_without_transactions() {
     assert!(!of_transactions.iter().any(|name| names.contains(name)), "{names:?}");
     assert!(report.costs.iter().all(|cost| cost.server_cpu_us.is_some()));
     assert_eq!(report.round_trips.len(), SCENARIOS.len());
+}
+
+/// Compares Windlass with the bare store, in one round with few jobs.
+async fn compare(store: &str) -> Comparison {
+    let workloads = comparison::Plan::rows(100, 1_500, 400, 5);
+    let plan = comparison::Plan { rounds: 1, workloads, ..comparison::Plan::default() };
+    let own = Program {
+        name: "windlass".to_owned(),
+        version: String::new(),
+        path: env!("CARGO_BIN_EXE_windlass-bench").into(),
+        prefix: vec!["candidate".to_owned()],
+    };
+    comparison::run(store, &plan, &[own], Vec::new(), "test".to_owned()).await.expect("the store starts")
+}
+
+/// Returns the workloads that a subject did not run.
+fn absent<'a>(compared: &'a Comparison, subject: &str) -> Vec<&'a str> {
+    let absent = compared.absent.iter().filter(|absent| absent.name == subject);
+    absent.filter_map(|absent| absent.workload.as_deref()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn candidates_run_every_workload_on_postgresql() {
+    let compared = compare("postgres").await;
+    assert_eq!(compared.absent.len(), 1, "{:?}", compared.absent);
+    assert_eq!(absent(&compared, "bare"), ["sustained, 100 slots"]);
+    for results in &compared.results {
+        for measured in &results.subjects {
+            assert_eq!(measured.rounds.len(), 1, "{} of {}", results.row.name, measured.subject);
+            assert!(measured.rounds.iter().all(|value| *value > 0.0), "{measured:?}");
+            assert!(measured.usage.iter().all(|usage| usage.log_bytes > Some(10.0)), "{measured:?}");
+        }
+    }
+    let with_bare = compared.ratios.iter().filter(|ratio| ratio.with == "the bare store").count();
+    assert_eq!(with_bare, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn candidates_without_a_workload_say_so() {
+    let single = ["sustained, 100 slots", "latency", "round trip"];
+    let compared = compare("redis").await;
+    assert_eq!(absent(&compared, "Windlass"), ["drain in transactions, 100 slots"]);
+    assert_eq!(absent(&compared, "bare"), [&["drain in transactions, 100 slots"], &single[..]].concat());
+    let compared = compare("sqlite").await;
+    assert_eq!(absent(&compared, "Windlass"), [""; 0]);
+    assert_eq!(absent(&compared, "bare"), single);
+    assert!(compared.to_string().contains("no goal compares with it"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

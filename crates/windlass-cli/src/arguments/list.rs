@@ -1,10 +1,10 @@
 use clap::{Args, ValueEnum};
-use windlass::name::TypeName;
+use windlass::name::{Key, TypeName};
 use windlass::record::JobRecord;
 use windlass::time::Timestamp;
 use windlass::{ChainId, Status};
 
-use super::value::{chain_id, job_id, past_time, type_name};
+use super::value::{chain_id, job_id, key, past_time, type_name};
 
 /// List jobs, or show one with its attempts, blockers and chain
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ Examples:
   windlass chains --type order order-7")]
 pub(crate) struct Chains {
     /// Show the chain with this id or with a job of this id; with --type, the chain with this key
-    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level"])]
+    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "key", "top_level"])]
     pub(crate) name: Option<String>,
 
     /// List only chains of this type; can be repeated
@@ -57,7 +57,11 @@ pub(crate) struct Chains {
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum)]
     pub(crate) statuses: Vec<JobState>,
 
-    /// List only chains that do not block a job and never did
+    /// List only chains that were created with this key
+    #[arg(long, value_name = "KEY", value_parser = key)]
+    pub(crate) key: Option<Key>,
+
+    /// List only chains that no job waits or waited for
     #[arg(long)]
     pub(crate) top_level: bool,
 
@@ -75,6 +79,14 @@ pub(crate) struct ListOptions {
     /// List only entries created at or before this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
     #[arg(long, value_name = "TIME", value_parser = past_time)]
     pub(crate) until: Option<Timestamp>,
+
+    /// List only entries closed at or after this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
+    pub(crate) closed_since: Option<Timestamp>,
+
+    /// List only entries closed at or before this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
+    pub(crate) closed_until: Option<Timestamp>,
 
     /// List the oldest entries first [default: newest first]
     #[arg(long)]

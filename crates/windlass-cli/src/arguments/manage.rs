@@ -20,8 +20,8 @@ pub(crate) struct ChainNames {
 /// Chains named by id or key, or selected by a filter.
 #[derive(Args, Debug)]
 pub(crate) struct ChainSelection {
-    /// Ids of chains or of their jobs; with --type, keys. Without any, the filter selects the chains
-    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level", "since", "until", "dry_run"])]
+    /// Ids of chains or of their jobs; with --type, keys. If there are none, the filter selects the chains
+    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "top_level", "since", "until", "closed_since", "closed_until", "dry_run"])]
     pub(crate) names: Vec<String>,
 
     /// Select only chains of this type; can be repeated. With IDs: treat each ID as the key of a chain of this type, or
@@ -34,7 +34,7 @@ pub(crate) struct ChainSelection {
     #[arg(long = "status", short = 's', value_name = "STATUS", value_enum, help_heading = FILTER)]
     pub(crate) statuses: Vec<JobState>,
 
-    /// Select only chains that do not block a job and never did
+    /// Select only chains that no job waits or waited for
     #[arg(long, help_heading = FILTER)]
     pub(crate) top_level: bool,
 
@@ -46,6 +46,14 @@ pub(crate) struct ChainSelection {
     #[arg(long, value_name = "TIME", value_parser = past_time, help_heading = FILTER)]
     pub(crate) until: Option<Timestamp>,
 
+    /// Select only chains closed at or after this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time, help_heading = FILTER)]
+    pub(crate) closed_since: Option<Timestamp>,
+
+    /// Select only chains closed at or before this time (RFC 3339, in UTC), or this long ago, e.g. `2h`
+    #[arg(long, value_name = "TIME", value_parser = past_time, help_heading = FILTER)]
+    pub(crate) closed_until: Option<Timestamp>,
+
     /// Only print the selected chains and their number, and change nothing
     #[arg(long, help_heading = FILTER)]
     pub(crate) dry_run: bool,
@@ -55,7 +63,7 @@ pub(crate) struct ChainSelection {
 const FILTER: &str = "Filter";
 
 impl ChainSelection {
-    /// Whether the filter selects the chains, because none is named.
+    /// Whether the filter selects the chains, because no ids or keys were given.
     pub(crate) const fn is_filter(&self) -> bool {
         self.names.is_empty()
     }
@@ -63,7 +71,12 @@ impl ChainSelection {
     /// Whether the filter is specific enough to select chains. A type alone is not: with it, a script whose list of keys
     /// is empty would change all chains of the type.
     pub(crate) const fn has_filter(&self) -> bool {
-        !self.statuses.is_empty() || self.top_level || self.since.is_some() || self.until.is_some()
+        !self.statuses.is_empty()
+            || self.top_level
+            || self.since.is_some()
+            || self.until.is_some()
+            || self.closed_since.is_some()
+            || self.closed_until.is_some()
     }
 }
 
@@ -99,8 +112,8 @@ Examples:
 
 A filter without --status selects open chains. Of these, running ones are cancelled only with --running.
 
-A worker in another process is asked to stop immediately if it shares a notifier with this command, otherwise when it \
-next renews its lease. Until then, the state of the job is `stopping`. See docs/cli.md for details.")]
+With a shared notifier, a worker in another process is asked to stop immediately. Otherwise it learns of the request \
+when it next renews the lease. Until the attempt ends, the state of the job is `stopping`. See docs/cli.md for details.")]
 pub(crate) struct Cancel {
     #[command(flatten)]
     pub(crate) chains: ChainSelection,
@@ -168,7 +181,7 @@ pub(crate) struct Delete {
     pub(crate) cascade: bool,
 }
 
-/// Pause job types: workers take no more jobs of these types, running jobs continue
+/// Pause job types: workers acquire no more jobs of these types; running jobs continue
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  windlass pause thumbnails resize")]
 pub(crate) struct Pause {
@@ -205,6 +218,10 @@ pub(crate) struct Migrate {
     /// Only print the migrations after this version [default: all]
     #[arg(long, value_name = "VERSION", requires = "sql", default_value_t = 0, hide_default_value = true)]
     pub(crate) from: u32,
+
+    /// Only print the SQL statements that create a reader, a producer and a worker role (PostgreSQL)
+    #[arg(long, conflicts_with_all = ["sql", "status"])]
+    pub(crate) roles: bool,
 }
 
 /// Check the store, the clock, the notifier and the workers for problems

@@ -46,7 +46,7 @@ Examples:
   windlass work a b --exec 'python3 worker.py' --timeout 5m --max-backoff 1m
   windlass work resize --exec './resize.sh' --drain
 
-SIGTERM or Ctrl-C stops the worker gracefully: it takes no new jobs and lets running commands finish. After \
+SIGTERM or Ctrl-C stops the worker gracefully: it acquires no more jobs and lets running commands finish. After \
 --stop-timeout, it terminates the remaining commands and requeues their jobs without counting the attempt. A second \
 signal does so immediately.")]
 pub(crate) struct Work {
@@ -74,7 +74,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub(crate) max_backoff: Duration,
 
-    /// Lease duration; leases are renewed at half of it while a command runs
+    /// Lease duration; while a command runs, its lease is renewed at half of this interval
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) lease: Duration,
 

@@ -109,8 +109,8 @@ Examples:
   windlass enqueue thumbnails a.jpg - --wait < payload.json
   jq -c '{id: .file, payload: .}' photos.ndjson | windlass enqueue thumbnails
 
-The output is `queued`; or `duplicate` and the state of the job, if the id is already queued or running; or `completed` \
-and the result, if it is still stored. An id can be enqueued again after its job failed or its result expired.
+The output is `queued`, or `duplicate` and the state of the job if the id is already queued or running, or `completed` \
+and the result if it is still stored. An id can be enqueued again after its job failed or its result expired.
 
 Without ID, each line of standard input is a JSON object with `id` and `payload`. Lines are sent to the store in groups \
 of up to 1,000.")]

@@ -4,9 +4,10 @@ mod delete;
 
 use std::slice;
 
-use windlass::Status;
-use windlass::command::{CancelMode, ChainFilter, ListChains, NextDue, Order, Page, Types};
+use windlass::client::ChainPages;
+use windlass::command::{CancelMode, ChainFilter, Order};
 use windlass::record::ChainRecord;
+use windlass::{Status, Store};
 
 use super::Context;
 use super::list::StateFilter;
@@ -17,8 +18,8 @@ use crate::output::note;
 use crate::signal::Interrupt;
 use crate::store::{Connection, OpenMode};
 
-/// The number of chains per page. A page is listed, then changed.
-const PAGE_CHAINS: u32 = 100;
+/// The number of chains that one command deletes.
+const DELETE_CHAINS: usize = 100;
 
 /// The number of chains between two reports of progress.
 const PROGRESS_CHAINS: usize = 1_000;
@@ -38,14 +39,14 @@ pub(crate) enum Change {
 pub(crate) async fn run(context: &Context, selection: &ChainSelection, change: Change) -> Result {
     if !selection.has_filter() {
         return Err(Failure::usage(
-            "no chains are selected: pass ids, or a filter with --status, --since, --until or --top-level; --type only \
-             narrows it down",
+            "no chains are selected: pass ids, or a filter with --status, --since, --until, \
+             --closed-since, --closed-until or --top-level; --type only narrows it down",
         ));
     }
     let states = StateFilter(change.states(&selection.statuses)?);
     let interrupt = Interrupt::listen();
     let connection = interrupt.cancels(context.open(OpenMode::Existing)).await?;
-    let list = interrupt.cancels(first_page(&connection, selection, &states, change)).await?;
+    let pages = interrupt.cancels(pages(&connection, selection, &states, change)).await?;
     let mut bulk = Bulk {
         context,
         connection,
@@ -56,27 +57,28 @@ pub(crate) async fn run(context: &Context, selection: &ChainSelection, change: C
         done: 0,
         skipped: 0,
     };
-    let ended = bulk.run(list).await;
+    let ended = bulk.run(pages).await;
     bulk.report(ended)
 }
 
-/// Returns the request for the first page of the chains that match.
-async fn first_page(
+/// Returns the chains that match, page by page.
+async fn pages(
     connection: &Connection,
     selection: &ChainSelection,
     states: &StateFilter,
     change: Change,
-) -> Result<ListChains> {
-    // Chains that are created from now on are left alone. Otherwise the command might never end.
-    let now = connection.client().store().next_due(NextDue { types: Types::Only(Vec::new()) }).await?.now;
+) -> Result<ChainPages<dyn Store>> {
     let filter = ChainFilter {
         types: selection.types.clone(),
         statuses: states.statuses(),
         top_level: selection.top_level,
         created_from: selection.since,
-        created_to: Some(selection.until.map_or(now, |until| until.min(now))),
+        created_to: selection.until,
+        closed_from: selection.closed_since,
+        closed_to: selection.closed_until,
+        key: None,
     };
-    Ok(ListChains { filter, page: Page { order: change.order(), after: None, max: PAGE_CHAINS } })
+    Ok(connection.client().chain_pages(filter, change.order()).await?)
 }
 
 struct Bulk<'a> {
@@ -93,20 +95,15 @@ struct Bulk<'a> {
 }
 
 impl Bulk<'_> {
-    /// Changes all pages. The cursor is a position in the order of creation, which a change does not affect. So each
-    /// chain is visited at most once, even if it matches again later.
-    async fn run(&mut self, mut list: ListChains) -> Result {
-        let client = self.connection.client();
-        loop {
-            let listing = async { Ok(client.list_chains(list.clone()).await?) };
-            let mut reply = self.interrupt.cancels(listing).await?;
-            reply.chains.retain(|chain| self.states.matches(&chain.latest));
-            for step in reply.chains.chunks(self.change.step_chains()) {
+    /// Changes the chains of all pages.
+    async fn run(&mut self, mut pages: ChainPages<dyn Store>) -> Result {
+        while let Some(mut chains) = self.interrupt.cancels(async { Ok(pages.next().await?) }).await? {
+            chains.retain(|chain| self.states.matches(&chain.latest));
+            for step in chains.chunks(self.change.step_chains()) {
                 self.step(step).await?;
             }
-            let Some(next) = reply.next else { return Ok(()) };
-            list.page.after = Some(next);
         }
+        Ok(())
     }
 
     /// Changes some chains: together, or one by one if one of them prevents that.
@@ -217,7 +214,7 @@ impl Change {
     const fn step_chains(self) -> usize {
         match self {
             Self::Retry | Self::Cancel(_) => 1,
-            Self::Delete { .. } => PAGE_CHAINS as usize,
+            Self::Delete { .. } => DELETE_CHAINS,
         }
     }
 

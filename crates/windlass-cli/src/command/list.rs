@@ -40,7 +40,9 @@ pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
     let Jobs { types, statuses, chain_types, chain, when, .. } = jobs;
     let states = StateFilter(statuses);
     let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
-    let filter = JobFilter { types, statuses, chain_types, chain, created_from, created_to };
+    let (closed_from, closed_to) = (when.closed_since, when.closed_until);
+    let filter =
+        JobFilter { types, statuses, chain_types, chain, created_from, created_to, closed_from, closed_to };
     let mut list = ListJobs { filter, page: when.first_page() };
     let (mut rows, mut limit) = (Vec::new(), Limit::new(when.limit));
     loop {
@@ -74,10 +76,12 @@ pub(crate) async fn chains(context: &Context, chains: Chains) -> Result {
         let found = target::one(&client, &name, target::one_type(&chains.types)?).await?;
         return show::chain(context.output, &client, &found.chain).await;
     }
-    let Chains { types, statuses, top_level, when, .. } = chains;
+    let Chains { types, statuses, key, top_level, when, .. } = chains;
     let states = StateFilter(statuses);
     let (statuses, created_from, created_to) = (states.statuses(), when.since, when.until);
-    let filter = ChainFilter { types, statuses, top_level, created_from, created_to };
+    let (closed_from, closed_to) = (when.closed_since, when.closed_until);
+    let filter =
+        ChainFilter { types, statuses, top_level, created_from, created_to, closed_from, closed_to, key };
     let mut list = ListChains { filter, page: when.first_page() };
     let (mut rows, mut limit) = (Vec::new(), Limit::new(when.limit));
     loop {
@@ -320,8 +324,7 @@ pub(super) fn ago(at: Timestamp) -> String {
     format!("{} ago", humantime::format_duration(Duration::from_secs(rough)))
 }
 
-/// Formats a worker's id; empty for `None`.
-/// Returns a worker's name, if it has one, and its id.
+/// Formats a worker as its name, if it has one, and its id.
 pub(super) fn named(worker: WorkerId, name: Option<&WorkerName>) -> String {
     name.map_or_else(|| worker.to_string(), |name| format!("{name} ({worker})"))
 }

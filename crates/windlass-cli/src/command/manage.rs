@@ -52,7 +52,7 @@ pub(super) async fn cancel_one(
         Cancelled::Closed { closed_as, .. } => {
             Err(format!("not cancelled: it is already {}", Status::from(closed_as)))
         }
-        Cancelled::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
+        Cancelled::NotFound => Err("not found: it was deleted in the meantime".to_owned()),
         Cancelled::Busy => Err(BUSY.to_owned()),
     })
 }
@@ -79,7 +79,7 @@ pub(super) async fn retry_one(client: &Client<dyn Store>, chain: ChainId) -> Res
             Err(format!("not retried: it is {status}, and only failed or cancelled chains can be retried"))
         }
         Retried::Refused(refusal) => Err(refusal.to_string()),
-        Retried::NotFound => Err("not found: it was deleted meanwhile".to_owned()),
+        Retried::NotFound => Err("not found: it was deleted in the meantime".to_owned()),
         Retried::Busy => Err(BUSY.to_owned()),
     })
 }
@@ -88,7 +88,7 @@ pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let found = target::all(&client, &trigger.chains).await?;
-    let (word, reasons) = match client.trigger(found.iter().map(Found::target).collect()).await? {
+    let (word, reasons) = match client.trigger_many(found.iter().map(Found::target).collect()).await? {
         TriggerReply::Triggered(_) => ("due now", vec![None; found.len()]),
         TriggerReply::Refused(reasons) => ("not triggered: another job could not be triggered", reasons),
     };
@@ -96,7 +96,7 @@ pub(crate) async fn trigger(context: &Context, trigger: &Trigger) -> Result {
     for (found, reason) in found.iter().zip(reasons) {
         let done = match reason {
             None => Ok(word.to_owned()),
-            Some(Untriggerable::NotFound) => Err("not found: it was deleted meanwhile".to_owned()),
+            Some(Untriggerable::NotFound) => Err("not found: it was deleted in the meantime".to_owned()),
             Some(Untriggerable::NotPending(status)) => {
                 Err(format!("not triggered: it is {status}, and only pending jobs can be triggered"))
             }
@@ -118,7 +118,9 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
         refuse_running(&client, &found, delete.cascade).await?;
     }
     let chains = found.iter().map(|found| found.chain.id.into()).collect();
-    match client.delete(chains, delete.cascade).await? {
+    let reply =
+        if delete.cascade { client.delete_cascading(chains).await? } else { client.delete(chains).await? };
+    match reply {
         DeleteReply::Deleted(deleted) => deleted.chains.iter().try_for_each(|chain| {
             let line = Line { id: chain.chain.to_string(), done: true, what: "deleted".to_owned() };
             context.output.print_change(&line, || line.text())
@@ -167,7 +169,8 @@ async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bo
 pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool) -> Result {
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    let before = client.pause(types.clone(), paused).await?;
+    let before =
+        if paused { client.pause(types.clone()).await? } else { client.resume(types.clone()).await? };
     for (job_type, was_paused) in types.iter().zip(before) {
         let word = if paused { "paused" } else { "resumed" };
         let what = if was_paused == paused { format!("already {word}") } else { word.to_owned() };

@@ -11,6 +11,9 @@ pub(crate) async fn run(context: &Context, migrate: &Migrate) -> Result {
     if migrate.sql {
         return context.output.bytes(context.config.migrations_sql(migrate.from)?.as_bytes());
     }
+    if migrate.roles {
+        return context.output.bytes(context.config.roles_sql()?.as_bytes());
+    }
     if migrate.status {
         return status(context).await;
     }

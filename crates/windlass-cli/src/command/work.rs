@@ -75,8 +75,8 @@ fn options(work: &Work) -> HandlerOptions {
     }
 }
 
-/// Stops the worker. It takes no new jobs, and running commands may finish. After `--stop-timeout` or a second signal,
-/// commands that still run are terminated.
+/// Stops the worker. It acquires no more jobs, and running commands may finish. After `--stop-timeout` or a second
+/// signal, commands that still run are terminated.
 async fn stop(running: Running<dyn Store>, work: &Work, stop_now: &CancellationToken) {
     // The runner decides itself when a command must end.
     let mut stopping = std::pin::pin!(running.stop_now(work.stop_timeout + work.grace + LAST_WRITES));

@@ -273,8 +273,8 @@ async fn an_interrupted_change_reports_its_progress_and_continues_when_repeated(
 async fn an_unclear_selection_is_an_error_and_changes_nothing() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
-    let nothing =
-        "no chains are selected: pass ids, or a filter with --status, --since, --until or --top-level";
+    let nothing = "no chains are selected: pass ids, or a filter with --status, --since, --until, --closed-since, \
+         --closed-until or --top-level";
     let cases: [(&[&str], &str); 14] = [
         (&["retry"], nothing),
         (&["cancel"], nothing),

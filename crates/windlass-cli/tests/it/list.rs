@@ -16,6 +16,13 @@ async fn lists_are_tables_or_json_lines() {
     assert_eq!(program.json(&["jobs", "--status", "failed"]).await[0]["error"], "trouble");
     assert_eq!(program.json(&["chains", "--status", "pending", "--limit", "1"]).await.len(), 1);
     assert_eq!(program.json(&["chains", "--since", "2999-01-01"]).await.len(), 0);
+    assert_eq!(program.json(&["chains", "--closed-since", "1h"]).await[0]["type"], "print");
+    assert_eq!(program.json(&["jobs", "--closed-since", "1h"]).await[0]["type"], "print");
+    assert_eq!(program.json(&["jobs", "--closed-until", "1h"]).await.len(), 0);
+    program.ok(&["start", "mail", "4", "--key", "k"]).await;
+    assert_eq!(program.json(&["chains", "--key", "k"]).await[0]["key"], "k");
+    assert_eq!(program.json(&["chains", "--key", "none"]).await.len(), 0);
+    program.ok(&["cancel", "--type", "mail", "k"]).await;
     assert!(program.ok(&["queues"]).await.contains("print"));
     assert!(program.ok(&["stats"]).await.contains("pending"));
     let stats = &program.json(&["stats"]).await[0];

@@ -10,14 +10,21 @@ async fn postgres_is_migrated_only_by_migrate() {
     let early = program.run(&["start", "mail"]).await;
     assert_eq!(early.code, 4, "{early:?}");
     assert!(early.stderr.contains("windlass migrate") && early.stderr.lines().count() == 1, "{early:?}");
+    let doctor = program.run(&["doctor"]).await;
+    assert_eq!(doctor.code, 4, "{doctor:?}");
+    for what in ["there are no Windlass tables", "`windlass migrate` does this"] {
+        assert!(doctor.stderr.contains(what), "{doctor:?}");
+    }
     let status = program.run(&["migrate", "--status"]).await;
     assert_eq!((status.code, status.stdout.contains("is at version 0")), (1, true), "{status:?}");
     let sql = program.ok(&["migrate", "--sql"]).await;
     assert!(sql.contains("create table"), "{sql}");
-    let nothing_new = program.ok(&["migrate", "--sql", "--from", "1"]).await;
-    assert!(sql.contains("-- 1: ") && !nothing_new.contains("-- 1: "), "{nothing_new}");
+    let nothing_new = program.ok(&["migrate", "--sql", "--from", "2"]).await;
+    assert!(sql.contains("-- 2: ") && !nothing_new.contains("-- 2: "), "{nothing_new}");
     let future = program.run(&["migrate", "--sql", "--from", "9"]).await;
-    assert!(future.stderr.contains("there is no version 9: the latest is 1"), "{future:?}");
+    assert!(future.stderr.contains("there is no version 9: the latest is 2"), "{future:?}");
+    let roles = program.ok(&["migrate", "--roles"]).await;
+    assert!(roles.contains("_worker") && !roles.contains("create table"), "{roles}");
     assert_eq!(program.ok(&["migrate"]).await, "the store is up to date");
     assert_eq!(program.ok(&["migrate", "--status"]).await, "the store is up to date");
     program.ok(&["start", "mail"]).await;
@@ -48,6 +55,8 @@ async fn a_store_without_tables_has_nothing_to_migrate() {
     assert_eq!(program.ok(&["migrate"]).await, "the store is up to date");
     let sql = program.run(&["migrate", "--sql"]).await;
     assert_eq!((sql.code, sql.stdout.as_str()), (2, ""), "{sql:?}");
+    let roles = program.run(&["migrate", "--roles"]).await;
+    assert_eq!((roles.code, roles.stdout.as_str()), (2, ""), "{roles:?}");
 }
 
 #[tokio::test]

@@ -58,6 +58,20 @@ pub(super) const CASES: &[Case] = &[
         chains_created
     ),
     case!(
+        "list.chains.closed",
+        "Chains are listed by closing time, with both ends of the range included. Open chains have none.",
+        ["issue: filters"],
+        [Lists],
+        chains_closed
+    ),
+    case!(
+        "list.chains.key",
+        "Chains are listed by the key they were created with, whether they hold it or not.",
+        ["issue: filters"],
+        [Lists],
+        chains_key
+    ),
+    case!(
         "list.chains.while_changing",
         "Pages stay correct while chains are created and removed.",
         ["SA-LC06"],
@@ -87,7 +101,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "list.jobs.filters",
-        "Jobs are listed by chain, status, type, chain type and creation time.",
+        "Jobs are listed by chain, status, type, chain type, creation time and closing time.",
         ["SA-LJ03", "SA-LJ04", "SA-LJ05", "SA-LJ06", "SA-LJ10"],
         [Lists],
         jobs_filters
@@ -251,6 +265,44 @@ async fn chains_created(s: Subject) {
     assert_eq!(chain_ids(&s, between(None, at(999))).await, ids[..1]);
 }
 
+async fn chains_closed(s: Subject) {
+    let begin = s.now();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(s.start("a").await);
+    }
+    let longer = s.start("b").await;
+    s.start("open").await;
+    for _ in 0..3 {
+        s.work("a", complete("1")).await;
+        s.advance(1_000);
+    }
+    s.work("b", continue_with(s.start("b").next_job())).await;
+    s.advance(1_000);
+    s.work("b", fail("no")).await;
+    let at = |ms| Some(begin.add(millis(ms)));
+    let between = |closed_from, closed_to| ChainFilter { closed_from, closed_to, ..ChainFilter::default() };
+    assert_eq!(chain_ids(&s, between(at(1_000), at(2_000))).await, ids[1..]);
+    assert_eq!(chain_ids(&s, between(None, at(999))).await, ids[..1]);
+    assert_eq!(chain_ids(&s, between(at(3_000), None)).await, [longer], "the chain closes with its last job");
+    assert_eq!(chain_ids(&s, between(at(3_000), at(3_999))).await, []);
+    let failed = ChainFilter { statuses: vec![Status::Failed], ..between(at(4_000), at(4_000)) };
+    assert_eq!(chain_ids(&s, failed).await, [longer]);
+}
+
+async fn chains_key(s: Subject) {
+    let first = s.start("a").key("k").await;
+    s.work("a", complete("1")).await;
+    let second = s.start("a").key("k").await;
+    let other_type = s.start("b").key("k").await;
+    s.start("a").key("kk").await;
+    s.start("a").await;
+    let of = |name| ChainFilter { key: Some(key(name)), ..ChainFilter::default() };
+    assert_eq!(chain_ids(&s, of("k")).await, [first, second, other_type]);
+    assert_eq!(chain_ids(&s, ChainFilter { types: vec![type_name("b")], ..of("k") }).await, [other_type]);
+    assert_eq!(chain_ids(&s, of("none")).await, []);
+}
+
 async fn chains_while_changing(s: Subject) {
     let ids = some_chains(&s, 20).await;
     let page =
@@ -319,6 +371,12 @@ async fn jobs_filters(s: Subject) {
     check(JobFilter { chain_types: vec![type_name("b")], ..none.clone() }, &[1]).await;
     check(JobFilter { created_from: Some(begin + millis(1)), ..none.clone() }, &[2, 3]).await;
     check(JobFilter { created_to: Some(begin), ..none.clone() }, &[0, 1]).await;
+    let (closed_from, closed_to) = (Some(begin + millis(1_000)), Some(begin + millis(1_000)));
+    check(JobFilter { closed_from, closed_to, ..none.clone() }, &[0, 2]).await;
+    check(JobFilter { closed_from, chain: Some(one), ..none.clone() }, &[0, 2]).await;
+    check(JobFilter { closed_from: Some(begin + millis(1_001)), ..none.clone() }, &[]).await;
+    check(JobFilter { closed_to: Some(begin + millis(999)), ..none.clone() }, &[]).await;
+    check(JobFilter { statuses: vec![Status::Pending], closed_to, ..none.clone() }, &[]).await;
     let both = JobFilter { chain: Some(one), types: vec![type_name("b")], ..none.clone() };
     check(JobFilter { statuses: vec![Status::Completed], ..both }, &[2]).await;
 }

@@ -9,7 +9,7 @@ use super::watch::{Fate, Written};
 use crate::LEASE_EXPIRED;
 use crate::command::{
     Applied, Cancelled, ClosedChain, Created, DeleteReply, JobSummary, NewChain, Outcome, OutsideApplied,
-    Reaped, Retried, Ripple, Settled, Settlement, Step, TriggerReply,
+    Reaped, Retried, Ripple, Settled, Step, TriggerReply,
 };
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, TypeName};
@@ -55,7 +55,8 @@ impl Drop for AnnouncementGuard {
 }
 
 enum Note {
-    Event(Event),
+    /// Boxed, like the next large one: without observers, there are only small notes.
+    Event(Box<Event>),
     Scheduled(TypeName, Timestamp),
     Closed(ChainId),
     /// This chain failed or was cancelled, and jobs may still wait for it.
@@ -63,7 +64,7 @@ enum Note {
     Lost(WorkerId, JobId),
     /// A trace context was requested for this item. Ignored after a commit; reported to the observers after a
     /// rollback.
-    Traced(Traced, About),
+    Traced(Traced, Box<About>),
     AfterCommit(Hook),
     AfterRollback(Hook),
     /// The command that the following notes are about has written this.
@@ -239,7 +240,7 @@ impl Announcements {
 
     /// Notes the items for which trace contexts were requested and that the transaction has written.
     pub(crate) fn traced(&mut self, traces: RequestedTraces) {
-        self.notes.extend(traces.into_iter().map(|(traced, about)| Note::Traced(traced, about)));
+        self.notes.extend(traces.into_iter().map(|(traced, about)| Note::Traced(traced, Box::new(about))));
     }
 
     /// Announces a chain that was created. Does nothing for other results.
@@ -262,6 +263,7 @@ impl Announcements {
             self.event(Event::JobUnblocked(about));
             self.wake_workers(unblocked.job, &unblocked.job_type);
         }
+        self.notes.reserve(ripple.closed.len());
         for closed in &ripple.closed {
             if !self.unobserved {
                 self.closed(about_closed(closed), closed.closed_as);
@@ -284,26 +286,41 @@ impl Announcements {
         }
     }
 
-    /// Announces the result of an attempt's settlement.
-    pub(crate) fn settled(&mut self, settlement: &Settlement, about: &About, settled: &Settled) {
+    /// Announces the result of an attempt's settlement. `about` describes the attempt; it is called only if there is
+    /// something to describe.
+    pub(crate) fn settled(
+        &mut self,
+        outcome: &Outcome,
+        job_type: &TypeName,
+        about: impl Fn() -> About,
+        settled: &Settled,
+    ) {
         match settled {
-            Settled::Applied(applied) => self.applied(settlement, about, applied),
-            Settled::AlreadyApplied(job) => self.applied_before(settlement, about, *job),
-            Settled::Lost(_) => self.event(Event::AttemptLost(about.clone())),
-            Settled::Busy | Settled::Refused(_) => {}
+            Settled::Applied(applied) => self.applied(outcome, job_type, about, applied),
+            Settled::AlreadyApplied(job) => self.applied_before(outcome, &about(), *job),
+            Settled::Lost(_) if !self.unobserved => self.event(Event::AttemptLost(about())),
+            Settled::Lost(_) | Settled::Busy | Settled::Refused(_) => {}
         }
     }
 
-    fn applied(&mut self, settlement: &Settlement, about: &About, applied: &Applied) {
+    fn applied(
+        &mut self,
+        outcome: &Outcome,
+        job_type: &TypeName,
+        about: impl Fn() -> About,
+        applied: &Applied,
+    ) {
         if !self.unobserved {
-            self.event(ended(settlement, about, applied));
+            self.event(ended(outcome, about(), applied));
         }
-        self.wake_workers(applied.job, &about.job_type);
-        if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, &settlement.outcome) {
-            self.job_created(self::about(next, &job.job.job_type, &about.chain_type), next);
+        self.wake_workers(applied.job, job_type);
+        if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, outcome) {
+            if !self.unobserved {
+                self.job_created(self::about(next, &job.job.job_type, &about().chain_type), next);
+            }
             self.wake_workers(next, &job.job.job_type);
         }
-        for (new, created) in settlement.outcome.carried().iter().zip(&applied.created) {
+        for (new, created) in outcome.carried().iter().zip(&applied.created) {
             self.created(new, created);
         }
     }
@@ -312,15 +329,16 @@ impl Announcements {
     ///
     /// `job` is the current state. Other callers may have changed the job since the settlement, so its end is
     /// announced only if the job is still closed in the way in which this attempt closed it.
-    fn applied_before(&mut self, settlement: &Settlement, about: &About, job: JobSummary) {
-        match (&settlement.outcome, job.status) {
+    fn applied_before(&mut self, outcome: &Outcome, about: &About, job: JobSummary) {
+        let applied = |next| Applied { job, next, created: Vec::new() };
+        match (outcome, job.status) {
             (Outcome::Continue { next, .. }, Status::Completed) => {
                 // The status of the next job is unknown. If it is blocked, a worker wakes and finds no job.
                 let next = JobSummary { job: next.id, status: Status::Pending, ..job };
-                self.applied(settlement, about, &Applied { job, next: Some(next), created: Vec::new() });
+                self.applied(outcome, &about.job_type, || about.clone(), &applied(Some(next)));
             }
             (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
-                self.applied(settlement, about, &Applied { job, next: None, created: Vec::new() });
+                self.applied(outcome, &about.job_type, || about.clone(), &applied(None));
                 if let Some(closed_as) = job.status.closed_as() {
                     self.closed(about.clone(), closed_as);
                     self.notes.push(Note::Closed(about.chain));
@@ -434,7 +452,7 @@ impl Announcements {
 
     fn event(&mut self, event: Event) {
         if !self.unobserved {
-            self.notes.push(Note::Event(event));
+            self.notes.push(Note::Event(Box::new(event)));
         }
     }
 }
@@ -471,9 +489,8 @@ fn about_closed(closed: &ClosedChain) -> About {
 }
 
 /// Returns the event for the end of an attempt.
-fn ended(settlement: &Settlement, about: &About, applied: &Applied) -> Event {
-    let about = about.clone();
-    match (&settlement.outcome, applied.job.status) {
+fn ended(outcome: &Outcome, about: About, applied: &Applied) -> Event {
+    match (outcome, applied.job.status) {
         (_, Status::Cancelled) => Event::JobCancelled(about),
         (Outcome::Retry { error, .. } | Outcome::Fail { error, .. }, Status::Failed) => {
             Event::JobFailed(about, error.clone())

@@ -27,9 +27,8 @@ macro_rules! commands {
         ///
         /// # Errors
         ///
-        /// If a plan is invalid, no chain is started. If a chain is refused, the error names the first
-        /// refused chain; the others are started nevertheless. Use [`create`](Self::create) to get the result
-        /// for each chain.
+        /// If a plan is invalid, no chain is started. If chains are refused, the error names the first of them, and the
+        /// others are started anyway. Use [`create`](Self::create) to get the result for each chain.
         pub async fn start_many<P: $crate::IntoPlan>(
             $($receiver)+,
             plans: impl IntoIterator<Item = P> + Send,
@@ -37,8 +36,8 @@ macro_rules! commands {
             start::start_many($self, plans.into_iter().map(P::into_plan)).await
         }
 
-        /// Creates chains of any types with one command and returns the result for each chain.
-        /// [`Plan::build`](crate::Plan::build) makes a `NewChain`.
+        /// Creates chains of any type with one command and returns the result for each chain.
+        /// [`Plan::build`](crate::Plan::build) returns a `NewChain`.
         ///
         /// If another open transaction has locked a row that a chain needs, that chain is retried for about a
         /// second.
@@ -77,8 +76,8 @@ macro_rules! commands {
             commands::chain($self, &chain.into()).await
         }
 
-        /// Returns chains by their ids, one of their jobs, or the keys that point at them. Contains `None`
-        /// for each chain that is not stored. Sends one command, for at most 1,000 chains.
+        /// Returns chains by their ids, one of their jobs, or the keys that point at them. The list has `None` for each
+        /// chain that is not stored. Sends one command, with at most 1,000 chains.
         pub async fn chains(
             $($receiver)+,
             chains: Vec<$crate::Target>,
@@ -122,9 +121,8 @@ macro_rules! commands {
             commands::input($self, job).await
         }
 
-        /// Returns the chains that a job waits or waited for, in the order in which they were declared.
-        /// Contains `None` for each chain that is no longer stored. The list is empty if the job is not
-        /// stored.
+        /// Returns the chains that a job waits or waited for, in the order in which they were declared. The list has
+        /// `None` for each chain that is no longer stored. It is empty if the job is not stored.
         pub async fn blockers(
             $($receiver)+,
             job: $crate::JobId,
@@ -191,16 +189,24 @@ macro_rules! commands {
             $self.cancel(chain, $crate::CancelMode::UnlessRunning).await
         }
 
-        /// Makes pending jobs due now, all or none.
+        /// Makes a pending job due now: the latest job of a chain, or the given job.
         pub async fn trigger(
+            $($receiver)+,
+            job: impl Into<$crate::Target> + Send,
+        ) -> $crate::Result<$crate::command::TriggerReply> {
+            commands::trigger($self, vec![job.into()]).await
+        }
+
+        /// Makes pending jobs due now, all or none.
+        pub async fn trigger_many(
             $($receiver)+,
             jobs: Vec<$crate::Target>,
         ) -> $crate::Result<$crate::command::TriggerReply> {
             commands::trigger($self, jobs).await
         }
 
-        /// Reopens a chain that failed or was cancelled. Its latest job runs again, and its attempts are counted from
-        /// 1. To retry many chains, list them with [`list_chains`](Self::list_chains) and retry each.
+        /// Reopens a chain that failed or was cancelled. Its latest job runs again, with a new count of attempts. To
+        /// retry many chains, call [`Client::retry_all`](crate::Client::retry_all).
         pub async fn retry(
             $($receiver)+,
             chain: impl Into<$crate::ChainRef> + Send,
@@ -208,14 +214,21 @@ macro_rules! commands {
             commands::retry($self, &chain.into()).await
         }
 
-        /// Removes chains with all their jobs, all or none. With `cascade`, also removes the chains that
-        /// their jobs wait or waited for, recursively.
+        /// Removes chains with all their jobs, all or none.
         pub async fn delete(
             $($receiver)+,
             chains: Vec<$crate::Target>,
-            cascade: bool,
         ) -> $crate::Result<$crate::command::DeleteReply> {
-            commands::delete($self, chains, cascade).await
+            commands::delete($self, chains, false).await
+        }
+
+        /// Like [`delete`](Self::delete), but also removes the chains that the removed jobs wait or waited for,
+        /// recursively.
+        pub async fn delete_cascading(
+            $($receiver)+,
+            chains: Vec<$crate::Target>,
+        ) -> $crate::Result<$crate::command::DeleteReply> {
+            commands::delete($self, chains, true).await
         }
 
         /// Sets how long closed chains are kept, counted from now.
@@ -227,14 +240,15 @@ macro_rules! commands {
             commands::set_retention($self, chains, retention).await
         }
 
-        /// Pauses or resumes job types. Workers acquire no jobs of a paused type; running jobs continue.
-        /// Returns for each type whether it was paused before.
-        pub async fn pause(
-            $($receiver)+,
-            types: Vec<$crate::TypeName>,
-            paused: bool,
-        ) -> $crate::Result<Vec<bool>> {
-            commands::pause($self, types, paused).await
+        /// Pauses job types. Workers acquire no jobs of a paused type; running jobs continue. For each type, returns
+        /// whether it was paused before.
+        pub async fn pause($($receiver)+, types: Vec<$crate::TypeName>) -> $crate::Result<Vec<bool>> {
+            commands::pause($self, types, true).await
+        }
+
+        /// Resumes job types. For each type, returns whether it was paused before.
+        pub async fn resume($($receiver)+, types: Vec<$crate::TypeName>) -> $crate::Result<Vec<bool>> {
+            commands::pause($self, types, false).await
         }
     };
 }

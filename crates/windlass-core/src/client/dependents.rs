@@ -4,12 +4,12 @@
 //! the command that closes the chain. A background task queries them afterwards, one failed chain after the other.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Dispatcher;
+use super::outbox::Outbox;
 use super::send::send;
 use crate::command::{GetChains, ListDependents, Page, Target};
 use crate::error::Result;
@@ -30,7 +30,7 @@ const PAGES_MAX: u32 = 10;
 pub(super) struct Dependents {
     store: Arc<AnyStore>,
     dispatcher: Weak<Dispatcher>,
-    sender: Mutex<Option<mpsc::Sender<Message>>>,
+    outbox: Outbox<Message>,
 }
 
 /// A message to the task.
@@ -43,7 +43,7 @@ enum Message {
 
 impl Dependents {
     pub(super) fn new(store: AnyStore, dispatcher: Weak<Dispatcher>) -> Self {
-        Self { store: Arc::new(store), dispatcher, sender: Mutex::default() }
+        Self { store: Arc::new(store), dispatcher, outbox: Outbox::new(WAITING_MAX) }
     }
 
     /// Reports the jobs that wait for these chains, in the background.
@@ -51,7 +51,7 @@ impl Dependents {
         if chains.is_empty() {
             return;
         }
-        let Some(sender) = self.start() else { return };
+        let Some(sender) = self.sender() else { return };
         for (chain, closed_as) in chains {
             let _ = sender.try_send(Message::Failed(chain, closed_as));
         }
@@ -59,28 +59,15 @@ impl Dependents {
 
     /// Waits until all chains so far have been handled.
     pub(super) async fn flush(&self) {
-        let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (handled, done) = oneshot::channel();
-        if let Some(sender) = sender
-            && sender.send(Message::Flush(handled)).await.is_ok()
-        {
-            let _ = done.await;
-        }
+        self.outbox.flush(Message::Flush).await;
     }
 
-    /// Returns the sender to the task. Starts the task if there is none, or if it has ended with its runtime.
-    fn start(&self) -> Option<mpsc::Sender<Message>> {
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*sender {
-            Some(sender) if !sender.is_closed() => Some(sender.clone()),
-            _ => {
-                let runtime = Handle::try_current().ok()?;
-                let (new, receiver) = mpsc::channel(WAITING_MAX);
-                // The task must not hold the dispatcher, which owns the sender: the channel would never close.
-                runtime.spawn(run(receiver, Arc::clone(&self.store), self.dispatcher.clone()));
-                Some(sender.insert(new).clone())
-            }
-        }
+    /// Returns the sender to the task of this runtime.
+    fn sender(&self) -> Option<mpsc::Sender<Message>> {
+        self.outbox.sender(|runtime, receiver| {
+            // The task must not hold the dispatcher, which owns the sender: the channel would never close.
+            runtime.spawn(run(receiver, Arc::clone(&self.store), self.dispatcher.clone()));
+        })
     }
 }
 

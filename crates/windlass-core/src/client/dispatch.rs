@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
 use super::interest::{Interest, Watching};
+use super::outbox::Outbox;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext};
@@ -49,19 +50,15 @@ const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Dispatcher {
     notifier: Arc<dyn Notifier>,
     observers: Observers,
-    hints: Outbox,
+    hints: Outbox<Message>,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
-    events: Outbox,
+    events: Outbox<Message>,
     interest: Interest,
     dependents: Dependents,
     failures: Arc<Failures>,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
 }
-
-/// The sending half of a channel to a task that publishes hints. If the task has ended, with its runtime or
-/// by a panic of the notifier, the next hint starts a new one.
-type Outbox = Mutex<Option<mpsc::Sender<Message>>>;
 
 /// A message to a task that publishes hints.
 enum Message {
@@ -81,8 +78,8 @@ impl Dispatcher {
             dependents: Dependents::new(store, dispatcher.clone()),
             notifier,
             observers: observers.into(),
-            hints: Outbox::default(),
-            events: Outbox::default(),
+            hints: Outbox::new(WAITING_MAX),
+            events: Outbox::new(WAITING_MAX),
             failures: Arc::default(),
             unsent: Arc::default(),
         })
@@ -109,7 +106,8 @@ impl Dispatcher {
         }
         let Some(message) = message() else { return };
         let hint = Hint::Event(message.encode());
-        if self.sender(&self.events, Some(&self.unsent)).try_send(Message::Hint(hint)).is_err() {
+        let sender = self.sender(&self.events, Some(&self.unsent));
+        if sender.is_none_or(|sender| sender.try_send(Message::Hint(hint)).is_err()) {
             self.unsent.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -174,8 +172,8 @@ impl Dispatcher {
         }
         let sender = self.sender(&self.hints, None);
         for hint in hints {
-            if sender.try_send(Message::Hint(hint)).is_err() {
-                self.failed("publish", "the buffer of unsent hints is full, or the runtime has stopped");
+            if sender.as_ref().is_none_or(|sender| sender.try_send(Message::Hint(hint)).is_err()) {
+                self.failed("publish", "the buffer of unsent hints is full, or no runtime is running");
                 return;
             }
         }
@@ -220,21 +218,12 @@ impl Dispatcher {
 
     /// Waits until all hints and events so far have been published, at most for `limit`.
     pub(super) async fn flush(&self, limit: Duration) {
-        let flush = async |outbox: &Outbox| {
-            let sender = outbox.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let (published, done) = oneshot::channel();
-            if let Some(sender) = sender
-                && sender.send(Message::Flush(published)).await.is_ok()
-            {
-                let _ = done.await;
-            }
-        };
         let events = async {
             // First, because this may publish events.
             self.dependents.flush().await;
-            flush(&self.events).await;
+            self.events.flush(Message::Flush).await;
         };
-        let _ = timeout(limit, async { tokio::join!(flush(&self.hints), events) }).await;
+        let _ = timeout(limit, async { tokio::join!(self.hints.flush(Message::Flush), events) }).await;
     }
 
     /// Closes the notifier.
@@ -242,21 +231,19 @@ impl Dispatcher {
         self.notifier.close().await
     }
 
-    /// Returns the sender of a channel. Starts the publishing task if there is none.
-    fn sender(&self, outbox: &Outbox, unsent: Option<&Arc<AtomicU64>>) -> mpsc::Sender<Message> {
-        let mut outbox = outbox.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*outbox {
-            Some(sender) if !sender.is_closed() => sender.clone(),
-            _ => {
-                let (sender, receiver) = mpsc::channel(WAITING_MAX);
-                let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
-                // The task must not hold the `Dispatcher`, which owns the sender: the channel would never
-                // close, and the task would never end.
-                let failures = Arc::clone(&self.failures);
-                tokio::spawn(publish(receiver, notifier, (observers, failures), unsent.cloned()));
-                outbox.insert(sender).clone()
-            }
-        }
+    /// Returns the sender to the task of this runtime that publishes hints, or `None` outside a runtime.
+    fn sender(
+        &self,
+        outbox: &Outbox<Message>,
+        unsent: Option<&Arc<AtomicU64>>,
+    ) -> Option<mpsc::Sender<Message>> {
+        outbox.sender(|runtime, receiver| {
+            let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
+            // The task must not hold the `Dispatcher`, which owns the sender: the channel would never close, and the
+            // task would never end.
+            let failures = Arc::clone(&self.failures);
+            runtime.spawn(publish(receiver, notifier, (observers, failures), unsent.cloned()));
+        })
     }
 
     fn failed(&self, call: &'static str, why: &str) {

@@ -51,7 +51,7 @@ pub(crate) enum EventKind {
     Reopened,
     ConsumerStarted,
     ConsumerStopped,
-    Trouble,
+    Error,
     Missed,
     /// A kind that a newer version has added.
     #[serde(other)]
@@ -72,11 +72,11 @@ impl EventMessage {
             Event::JobFailed(about, error) => Self::about(EventKind::Failed, about).because(error),
             Event::JobCancelled(about) => Self::about(EventKind::Cancelled, about),
             Event::ChainRetried(about) => Self::about(EventKind::Reopened, about),
-            Event::HookFailed(about, error) => Self::about(EventKind::Trouble, about).because(error),
+            Event::HookFailed(about, error) => Self::about(EventKind::Error, about).because(error),
             Event::WorkerFailed(worker, error) => {
-                Self { worker: Some(worker.id), ..Self::new(EventKind::Trouble) }.because(error)
+                Self { worker: Some(worker.id), ..Self::new(EventKind::Error) }.because(error)
             }
-            Event::StoreFailed(_, error) => Self::new(EventKind::Trouble).because(error),
+            Event::StoreFailed(_, error) => Self::new(EventKind::Error).because(error),
             _ => return None,
         })
     }

@@ -110,15 +110,25 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
     }
 }
 
-impl<S: Transactional> DynExecutor for &mut InTx<'_, S> {
+impl<S: Transactional> DynExecutor for InTx<'_, S> {
     fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            let created = start::create(&mut **self, vec![new]).await?.pop();
+            let created = start::create(self, vec![new]).await?.pop();
             created.ok_or_else(|| Error::new(ErrorKind::Corrupt, "the store returned no reply for a chain"))
         })
     }
 
     fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
-        Box::pin(outside::complete(&mut **self, job, steps))
+        Box::pin(outside::complete(self, job, steps))
+    }
+}
+
+impl<E: DynExecutor> DynExecutor for &mut E {
+    fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>> {
+        (**self).create_one(new)
+    }
+
+    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+        (**self).complete(job, steps)
     }
 }

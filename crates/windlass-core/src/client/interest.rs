@@ -8,8 +8,8 @@
 //! Notifiers that know their subscribers do not need this: see [`Notifier::is_watched`].
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::dispatch::NOTIFIER_TIMEOUT;
+use super::per_runtime::PerRuntime;
 use crate::notifier::{Hint, Notifier, Signal, Subscription, Topic};
 use crate::worker::catch_panic;
 
@@ -42,7 +43,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// The interest of other processes in this client's events, and this client's own subscriptions.
 pub(super) struct Interest {
     shared: Arc<Shared>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    tasks: PerRuntime<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
@@ -58,7 +59,7 @@ impl Interest {
     pub(super) fn new(notifier: Arc<dyn Notifier>) -> Self {
         let (watchers, wanted_until) = (AtomicUsize::new(0), AtomicU64::new(UNKNOWN));
         let shared = Shared { notifier, watchers, created_at: Instant::now(), wanted_until };
-        Self { shared: Arc::new(shared), task: Mutex::default() }
+        Self { shared: Arc::new(shared), tasks: PerRuntime::default() }
     }
 
     /// Whether this client has a subscription, or another process may have one.
@@ -82,21 +83,20 @@ impl Interest {
         self.shared.publish(Hint::EventSubscriber).await;
     }
 
-    /// Starts the task, unless it is running. It ends with its runtime, and the next event starts another.
+    /// Starts the task of this runtime, unless it is running. It ends with its runtime.
     fn start(&self) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if task.as_ref().is_none_or(JoinHandle::is_finished)
-            && let Ok(runtime) = Handle::try_current()
-        {
-            *task = Some(runtime.spawn(Arc::clone(&self.shared).run()));
-        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        self.tasks.with(runtime.id(), |task| {
+            if task.as_ref().is_none_or(JoinHandle::is_finished) {
+                *task = Some(runtime.spawn(Arc::clone(&self.shared).run()));
+            }
+        });
     }
 }
 
 impl Drop for Interest {
     fn drop(&mut self) {
-        let task = self.task.get_mut().unwrap_or_else(PoisonError::into_inner);
-        task.iter().for_each(JoinHandle::abort);
+        self.tasks.map(|task| task.iter().for_each(JoinHandle::abort));
     }
 }
 

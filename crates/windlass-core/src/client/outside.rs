@@ -20,11 +20,11 @@ use crate::worker::{BoxError, ContinuationOf, carry, error_text};
 
 /// A chain's current job, to be ended without a worker. See [`Client::step`](crate::Client::step).
 ///
-/// [`of`](Self::of) converts it to the job's type. The job can then be completed or continued, whether it is
-/// pending, blocked or running. If a worker is running the job, the worker is notified to stop.
+/// [`of`](Self::of) converts it to the job's type. The job can then be completed or continued, whether it is pending,
+/// blocked or running. If the job is running, its handler is asked to stop.
 ///
 /// ```
-/// # use windlass_core::{Client, Entry, Job, MemoryStore, Result, Status, Then};
+/// # use windlass::{Client, Entry, Job, MemoryStore, Result, Status, Then};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Approve { order: u32 }
 /// # impl Job for Approve {
 /// #     const NAME: &'static str = "approve"; type Output = String; type Next = (Ship,); type Blockers = ();
@@ -61,7 +61,7 @@ pub struct OutsideStep<'c, J> {
     input: J,
 }
 
-/// How to end a job without a worker. Await it to apply all its steps, or none. Returns the status of the
+/// Describes how to end a job without a worker. Await it to apply its steps, all or none. Returns the status of the
 /// chain after the last step.
 ///
 /// `J` is the type of the job that the chain continues with. That job can be ended in the same command, or
@@ -100,14 +100,13 @@ impl<'c> Outside<'c> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the job is of another type, which the error names, or if its input cannot be
-    /// decoded.
+    /// [`ErrorKind::Invalid`] if the job is of another type, or if its input cannot be decoded.
     pub fn of<J: Job>(self) -> Result<OutsideStep<'c, J>> {
         let input = narrow(&self.job)?;
         Ok(OutsideStep { outside: self, input })
     }
 
-    /// Ends the job with steps of the store contract. For tools that do not know job types.
+    /// Ends the job with untyped steps of the store contract. For tools that do not know job types.
     pub fn steps(self, steps: Vec<Step>) -> Completion<'c> {
         Completion { outside: self, steps: Ok(steps), latest: PhantomData }
     }
@@ -131,7 +130,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
         self.begin().done(output)
     }
 
-    /// Fails the job and its chain, with no more attempts.
+    /// Fails the job and its chain, without further attempts.
     pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
         self.begin().fail(error)
     }
@@ -158,7 +157,7 @@ impl<'c, J: Job> Completion<'c, J> {
         }))
     }
 
-    /// Also fails the job that the chain continues with, and the chain, with no more attempts.
+    /// Also fails the job that the chain continues with, and the chain, without further attempts.
     pub fn fail(self, error: impl Into<BoxError>) -> Completion<'c> {
         self.add(Ok(Step::Fail { error: error_text(&error.into()), retention: None }))
     }

@@ -15,11 +15,11 @@ use crate::record::{KeyHold, Retention};
 use crate::store::{Store, Transactional};
 use crate::time::Millis;
 
-/// A chain to start, with its options. See [`plan()`]. The compiler checks that it is complete: if the type
-/// of the job has blockers, the chain can be started only after [`blocked_by`](Plan::blocked_by).
+/// A chain to start, with its options. See [`plan()`]. If the job type has blockers, the compiler requires a call to
+/// [`blocked_by`](Plan::blocked_by) before the chain can be started.
 ///
-/// Delay, priority and maximum attempts apply to the first job. Later jobs have the options of their types,
-/// or those set with [`next()`](crate::next()).
+/// Delay, priority and maximum attempts apply to the first job. Later jobs use the options of their own type, or those
+/// set with [`next()`](crate::next()).
 ///
 /// `To` is where the chain is started: `()` if not yet known; in a [`Start`], a client or a transaction.
 #[must_use = "a plan does nothing until it is awaited or passed to a method that starts it"]
@@ -60,11 +60,11 @@ impl<'c, S: Transactional> From<&'c mut InTx<'_, S>> for Destination<'c> {
 /// ([`Next::start`](crate::Next::start)).
 ///
 /// ```
-/// # use windlass_core::{Client, Entry, Job, MemoryStore, plan};
+/// # use windlass::{Client, Entry, Job, MemoryStore, plan};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
 /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
 /// # impl Entry for Mail {}
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// let client = Client::new(MemoryStore::new());
 /// let ada = plan(Mail { to: "ada".into() }).key("ada").priority(5);
 /// let bob = plan(Mail { to: "bob".into() }).key("bob");
@@ -86,8 +86,8 @@ impl<J: Entry, State> Plan<J, State> {
 }
 
 impl<J: Entry> Plan<J> {
-    /// Converts the plan into a request of the store contract. One [`create`](crate::Client::create) takes
-    /// plans of several types.
+    /// Converts the plan into a request of the store contract. With [`create`](crate::Client::create), plans of several
+    /// types can be started together.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl<'c, J: Entry> Start<'c, J> {
 impl<J: Entry, State, To> Plan<J, State, To> {
     /// Returns the handle of the chain before it is started.
     ///
-    /// If another chain turns out to hold the key, the chain with this handle is not created. A job in the
+    /// If another chain holds the key when the plan is started, the chain with this handle is not created. A job in the
     /// same command that waits for this handle then waits for the chain that holds the key.
     #[must_use]
     pub fn handle(&self) -> Chain<J> {
@@ -151,7 +151,7 @@ impl<J: Entry, State, To> Plan<J, State, To> {
         })
     }
 
-    /// Takes the key over if this chain holds it. Call [`key`](Self::key) first.
+    /// Takes over the key if the given chain holds it. Call [`key`](Self::key) first.
     pub fn replaces(self, chain: impl Into<ChainId>) -> Self {
         self.with_key(|key| {
             key.replaces = Some(chain.into());
@@ -247,7 +247,7 @@ impl fmt::Debug for Destination<'_> {
 /// uses this macro has a method `with_job` that changes the job.
 macro_rules! job_options {
     ($attempts:ident) => {
-        /// Delays the job: it is due when this delay has passed.
+        /// Delays the job: it is due after this delay.
         pub fn after(self, delay: std::time::Duration) -> Self {
             self.with_job(|job| {
                 job.schedule = $crate::command::Schedule::After($crate::Millis::try_from(delay)?);
@@ -255,7 +255,7 @@ macro_rules! job_options {
             })
         }
 
-        /// Schedules the job: it is due at this time, or now if the time has passed. Takes a
+        /// Schedules the job: it is due at this time, or immediately if the time is in the past. Takes a
         /// [`SystemTime`](std::time::SystemTime) or a [`Timestamp`](crate::Timestamp).
         pub fn at(self, at: impl Into<$crate::Timestamp>) -> Self {
             self.with_job(|job| {
@@ -294,8 +294,7 @@ pub(crate) fn change_planned<T>(planned: &mut Result<T>, change: impl FnOnce(&mu
 
 /// Returns a new chain that starts with this job, with the options of its type.
 fn chain<J: Entry>(job: &J) -> Result<NewChain> {
-    let options = J::options();
-    Ok(NewChain { retention: options.retention, ..NewChain::new(ChainId::new(), new_job(job)?) })
+    Ok(NewChain { retention: J::options().retention, ..NewChain::new(ChainId::new(), new_job(job)?) })
 }
 
 /// Encodes a job, with the options of its type.
@@ -305,6 +304,6 @@ pub(crate) fn new_job<J: Job>(job: &J) -> Result<NewJob> {
         priority: options.priority,
         max_attempts: options.max_attempts,
         on_blocker_failure: J::Blockers::policy().unwrap_or(options.on_blocker_failure),
-        ..NewJob::new(TypeName::new(J::NAME)?, Payload::encode(job)?)
+        ..NewJob::new(TypeName::declared(J::NAME)?, Payload::encode(job)?)
     })
 }

@@ -64,7 +64,15 @@ async fn create_batch<S: Store + ?Sized>(
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
-    let created = send(store, &request).await?.chains;
+    let created = match send(store, &request).await {
+        Ok(reply) => reply.chains,
+        // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
+        // in a batch of its own, so that only that chain fails.
+        Err(error) if error.kind() == ErrorKind::Busy && request.chains.len() > 1 => {
+            vec![Created::Busy; request.chains.len()]
+        }
+        Err(error) => return Err(error),
+    };
     let mut announcements = Announcements::new(dispatcher);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
@@ -77,19 +85,29 @@ pub(super) async fn start_many<J: Entry>(
     mut on: impl Executor,
     plans: impl Iterator<Item = Plan<J>>,
 ) -> Result<Vec<Chain<J>>> {
-    let chains: Vec<_> = plans.map(Plan::build).collect::<Result<_>>()?;
-    let count = chains.len();
-    let mut created: Vec<Created> = Vec::with_capacity(count);
-    for batch in batches(chains) {
-        created.extend(create(&mut on, batch).await?);
+    // Collecting into a `Result` would not reserve the space.
+    let mut chains = Vec::with_capacity(plans.size_hint().0);
+    for plan in plans {
+        chains.push(plan.build()?);
     }
-    let started = created.into_iter().enumerate().map(|(index, created)| {
-        handle(created).map_err(|error| {
+    let count = chains.len();
+    let mut started = Vec::with_capacity(count);
+    let mut refused = None;
+    for batch in batches(chains) {
+        for created in create(&mut on, batch).await? {
+            match handle(created) {
+                Ok(chain) => started.push(chain),
+                Err(error) => _ = refused.get_or_insert((started.len(), error)),
+            }
+        }
+    }
+    match refused {
+        None => Ok(started),
+        Some((index, error)) => {
             let text = format!("start {} of {count} was refused: {error}", index + 1);
-            Error::new(error.kind(), text).with_inner(error)
-        })
-    });
-    started.collect()
+            Err(Error::new(error.kind(), text).with_inner(error))
+        }
+    }
 }
 
 /// Creates chains, and retries busy ones for about a second. The chains created by each try are announced
@@ -97,9 +115,10 @@ pub(super) async fn start_many<J: Entry>(
 pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     // Ask once, not once per try: an observer may begin a span for each request.
     let traces = on.dispatcher().request_traces(&mut chains);
-    let mut created = vec![Created::Busy; chains.len()];
-    let ended = create_until_unlocked(&mut on, &chains, &mut created).await;
-    let missing: Vec<_> = not_created(&chains, &created).collect();
+    let request = Create { chains };
+    let mut created = vec![Created::Busy; request.chains.len()];
+    let ended = create_until_unlocked(&mut on, &request, &mut created).await;
+    let missing: Vec<_> = not_created(&request.chains, &created).collect();
     let traces = on.dispatcher().retain_written(traces, &missing);
     on.announce(|announcements| announcements.traced(traces));
     ended.map(|()| created)
@@ -107,29 +126,31 @@ pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> 
 
 async fn create_until_unlocked(
     on: &mut impl Executor,
-    chains: &[NewChain],
+    first: &Create,
     created: &mut [Created],
 ) -> Result<()> {
-    let mut retries = BusyRetries::new();
-    loop {
-        let request = Create { chains: still_busy(chains, created) };
-        if request.chains.is_empty() {
-            return Ok(());
-        }
-        let replies = on.execute(&request).await?.chains;
-        on.announce(|announcements| {
-            request
-                .chains
-                .iter()
-                .zip(&replies)
-                .for_each(|(new, created)| announcements.created(new, created));
-        });
-        let tried = created.iter_mut().filter(|created| matches!(created, Created::Busy));
-        tried.zip(replies).for_each(|(created, reply)| *created = reply);
-        if !created.contains(&Created::Busy) || !retries.wait().await {
-            return Ok(());
-        }
+    if first.chains.is_empty() {
+        return Ok(());
     }
+    create_busy(on, first, created).await?;
+    let mut retries = BusyRetries::new();
+    while created.contains(&Created::Busy) && retries.wait().await {
+        let request = Create { chains: still_busy(&first.chains, created) };
+        create_busy(on, &request, created).await?;
+    }
+    Ok(())
+}
+
+/// Creates the chains that are still busy, and announces those that were created.
+async fn create_busy(on: &mut impl Executor, request: &Create, created: &mut [Created]) -> Result<()> {
+    let replies = on.execute(request).await?.chains;
+    on.announce(|announcements| {
+        let replies = request.chains.iter().zip(&replies);
+        replies.for_each(|(new, created)| announcements.created(new, created));
+    });
+    let tried = created.iter_mut().filter(|created| matches!(created, Created::Busy));
+    tried.zip(replies).for_each(|(created, reply)| *created = reply);
+    Ok(())
 }
 
 /// Returns the chains that are still to be created.

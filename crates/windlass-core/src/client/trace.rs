@@ -21,14 +21,20 @@ impl Dispatcher {
     }
 
     /// Fills the missing trace contexts of the jobs and chains that the end of an attempt creates.
-    pub(crate) fn request_outcome_traces(&self, outcome: &mut Outcome, about: &About) -> RequestedTraces {
+    /// Most outcomes create nothing: then neither the observers nor `about` are called.
+    pub(crate) fn request_outcome_traces(
+        &self,
+        outcome: &mut Outcome,
+        about: impl FnOnce() -> About,
+    ) -> RequestedTraces {
         let mut traces = RequestedTraces::new();
+        let (next, create) = match outcome {
+            Outcome::Complete { create, .. } if !create.is_empty() => (None, create),
+            Outcome::Continue { next, create } => (Some(next), create),
+            _ => return traces,
+        };
         if self.is_observed() {
-            match outcome {
-                Outcome::Complete { create, .. } => self.fill_end(None, create, about, &mut traces),
-                Outcome::Continue { next, create } => self.fill_end(Some(next), create, about, &mut traces),
-                _ => {}
-            }
+            self.fill_end(next, create, &about(), &mut traces);
         }
         traces
     }

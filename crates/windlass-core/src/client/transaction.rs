@@ -20,11 +20,11 @@ use crate::store::{Transactional, TxId};
 /// It dereferences to [`InTx`], which has the commands, hooks and savepoints.
 ///
 /// ```
-/// # use windlass_core::{Client, Entry, Job, MemoryStore};
+/// # use windlass::{Client, Entry, Job, MemoryStore};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
 /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
 /// # impl Entry for Mail {}
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// let client = Client::new(MemoryStore::new());
 /// let mut tx = client.begin().await?;
 /// let chain = tx.start(Mail { to: "ada".into() }).await?;
@@ -52,8 +52,8 @@ impl<S: Transactional> Tx<S> {
     /// # Errors
     ///
     /// An error means that the transaction was rolled back. The exception is
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): it is then unknown whether the transaction
-    /// was committed. After any error the rollback hooks run.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable): in that case it is unknown whether the transaction
+    /// was committed. The rollback hooks run after any error.
     pub async fn commit(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
         match client.store().commit(tx).await {
@@ -201,6 +201,11 @@ impl<'a, S: Transactional> InTx<'a, S> {
         plan(job).to(self)
     }
 
+    /// Like [`start`](Self::start), for a handle that only this start uses.
+    pub(crate) fn into_start<J: Entry>(self, job: J) -> Start<'a, J, <J::Blockers as Blockers>::Initial> {
+        plan(job).to(self)
+    }
+
     /// Executes a command of the store contract in the transaction. Its changes are not announced.
     pub async fn run<R: Request>(&mut self, request: R) -> Result<R::Reply> {
         let store = self.client.store();
@@ -254,18 +259,18 @@ impl<'a, S: Transactional> InTx<'a, S> {
         S::connection(self.tx.tx())
     }
 
-    /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback,
-    /// also one to an earlier savepoint, discards the hook. A panic in a hook affects neither the other hooks
-    /// nor the commit.
+    /// Adds a hook that runs after the commit. Hooks run in the order in which they were added. A rollback, including
+    /// one to an earlier savepoint, discards the hook. A panic in a hook affects neither the other hooks nor the
+    /// commit.
     ///
-    /// In a transaction that the caller commits, the client may be unable to tell a commit from a rollback: if
-    /// no command wrote anything, or others changed the same job immediately afterwards. Then neither this hook
-    /// nor one of [`after_rollback`](Self::after_rollback) runs.
+    /// If the caller commits the transaction itself, the client cannot always distinguish a commit from a rollback: for
+    /// example if no command wrote anything, or if another client changed the same job immediately afterwards. In that
+    /// case neither this hook nor an [`after_rollback`](Self::after_rollback) hook runs.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }
 
-    /// Adds a hook that runs after a rollback, also one to an earlier savepoint, and when the transaction is
+    /// Adds a hook that runs after a rollback, including one to an earlier savepoint, and when the transaction is
     /// dropped. A commit discards the hook.
     pub fn after_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_rollback(Box::new(hook));
@@ -299,11 +304,10 @@ impl<'a, S: Transactional> InTx<'a, S> {
         rolled_back
     }
 
-    /// Ends the borrow of the transaction, so that it can be committed, and returns the announcements to send
-    /// after the commit. They are empty if the owner of the transaction sends them itself, as [`Tx`] does.
+    /// Ends the borrow of the transaction, so that it can be committed, and returns the announcements to send after the
+    /// commit. They are empty if the owner of the transaction sends them, as [`Tx`] does.
     ///
-    /// Without this call, the client finds out by itself when the transaction has ended, which takes some
-    /// milliseconds longer.
+    /// Without this call, the client polls for the end of the transaction, which takes a few milliseconds longer.
     pub fn announcements(self) -> PendingAnnouncements {
         let announcements = match self.announcements {
             Held::Own(announcements) => announcements,

@@ -115,6 +115,8 @@ pub(crate) struct ChainWait<'a, S: ?Sized> {
     id: ChainId,
     chain: ChainRef,
     options: WaitOptions,
+    /// The name of the queue job for error messages, if the chain is one.
+    queue_job: Option<String>,
 }
 
 impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
@@ -124,7 +126,13 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         chain: ChainRef,
         options: WaitOptions,
     ) -> Self {
-        Self { client, id, chain, options }
+        Self { client, id, chain, options, queue_job: None }
+    }
+
+    /// Sets the name of the queue job, which error messages contain instead of the chain's id.
+    pub(crate) fn of_queue_job(mut self, name: String) -> Self {
+        self.queue_job = Some(name);
+        self
     }
 
     /// Waits for the chain to close and returns its record.
@@ -149,16 +157,46 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         };
         // Query once more. The chain may have closed just before the deadline, with its notification or a
         // query still on the way. If the chain is open, its state goes into the error message.
-        let latest = match timeout(LAST_QUERY_TIMEOUT, stored(self.client, &self.chain)).await {
+        let until = Instant::now() + LAST_QUERY_TIMEOUT;
+        let latest = match timeout_at(until, stored(self.client, &self.chain)).await {
             Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
             Ok(Ok(record)) => Some(record.latest),
             Ok(Err(error)) if !is_transient(&error) => return Err(error),
             _ => None,
         };
-        let state = latest.as_ref().map(describe).unwrap_or_default();
+        let blocker = match &latest {
+            Some(job) if job.status == Status::Blocked => {
+                timeout_at(until, failed_blocker(self.client, job)).await.ok().flatten()
+            }
+            _ => None,
+        };
+        Err(self.timed_out(&why, latest, blocker))
+    }
+
+    /// Returns the error for a chain that is still open. Its job waits for the failed `blocker`, if there is one.
+    fn timed_out(&self, why: &str, latest: Option<JobRecord>, blocker: Option<ChainRecord>) -> Error {
+        let (awaited, job, noun) = match (&self.queue_job, &latest) {
+            (Some(name), _) => (name.clone(), "it".to_owned(), "job"),
+            (None, Some(job)) => {
+                (format!("chain {}", self.id), format!("its job `{}`", job.job_type), "chain")
+            }
+            (None, None) => (format!("chain {}", self.id), String::new(), "chain"),
+        };
+        let what = format!("{awaited} is still open {why}");
+        if let Some(blocker) = blocker {
+            let ended = if blocker.status() == Status::Cancelled { "was cancelled" } else { "failed" };
+            let error = blocker.latest.error;
+            let cause = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+            let text = format!(
+                "{what}: {job} waits for chain {}, which {ended}{cause}; retry that chain",
+                blocker.id
+            );
+            return Error::timed_out(text, error, None);
+        }
+        let state = latest.as_ref().map(|latest| format!(": {job} {}", describe(latest))).unwrap_or_default();
         let next = latest.as_ref().filter(|job| job.status == Status::Pending).map(|job| job.due_at);
-        let text = format!("chain {} is still open {why}{state}; the chain continues", self.id);
-        Err(Error::timed_out(text, latest.and_then(|job| job.error), next))
+        let text = format!("{what}{state}; the {noun} continues");
+        Error::timed_out(text, latest.and_then(|job| job.error), next)
     }
 
     /// Queries the chain until it is closed: after each notification, and at the poll interval.
@@ -229,9 +267,17 @@ async fn query_batch<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Resu
     Ok(send(store, &GetChains { chains }).await?.chains)
 }
 
+/// Returns the first chain that a blocked job waits for although the chain has failed or was cancelled.
+async fn failed_blocker<S: Store + ?Sized>(client: &Client<S>, job: &JobRecord) -> Option<ChainRecord> {
+    let unresolved = job.blockers.iter().filter(|blocker| !blocker.resolved);
+    let chains = client.chains(unresolved.map(|blocker| blocker.chain.into()).collect()).await.ok()?;
+    let failed = |chain: &ChainRecord| matches!(chain.status(), Status::Failed | Status::Cancelled);
+    chains.into_iter().flatten().find(failed)
+}
+
 /// Describes the state of an open chain's job for the error message of a wait that ended.
 fn describe(job: &JobRecord) -> String {
-    let JobRecord { job_type, status, attempt, error, due_at, .. } = job;
+    let JobRecord { status, attempt, error, due_at, .. } = job;
     let state = match status {
         Status::Pending if *attempt == 0 => {
             format!("is pending because no worker has acquired it, due at {due_at}")
@@ -241,7 +287,7 @@ fn describe(job: &JobRecord) -> String {
         status => format!("is {status}"),
     };
     let error = error.as_ref().map(|error| format!(", last error: {error}")).unwrap_or_default();
-    format!(": its job `{job_type}` {state}{error}")
+    format!("{state}{error}")
 }
 
 /// Whether the error is transient, so that a repeat may succeed.

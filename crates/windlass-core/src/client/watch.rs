@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
@@ -157,8 +157,16 @@ struct State {
     watched: VecDeque<Watched>,
     /// The number of transactions that were ever watched.
     added: u64,
-    /// Whether a task asks for the ends of the transactions. It ends when there are none.
-    is_running: bool,
+    /// The runtimes with a task that asks for the ends of the transactions. It ends when there are none. A runtime that is
+    /// not driven must not delay the others, so each has its own task for all transactions.
+    running: Vec<Id>,
+}
+
+impl State {
+    /// Notes that the task of a runtime has ended.
+    fn ended(&mut self, runtime: Id) {
+        self.running.retain(|running| *running != runtime);
+    }
 }
 
 struct Watched {
@@ -175,7 +183,7 @@ impl Watcher {
         let _ = timeout(limit, async {
             loop {
                 let idle = self.idle.notified();
-                if !self.state().is_running {
+                if self.state().running.is_empty() {
                     return;
                 }
                 idle.await;
@@ -218,15 +226,15 @@ pub(super) fn watch<S: Transactional>(client: &Client<S>, tx: TxId, announcement
         state.watched.push_back(Watched { tx, number, since: Instant::now(), announcements });
         // Outside a runtime there is no task. The next transaction inside one starts it.
         match Handle::try_current() {
-            Ok(runtime) if !state.is_running => {
-                state.is_running = true;
+            Ok(runtime) if !state.running.contains(&runtime.id()) => {
+                state.running.push(runtime.id());
                 Some(runtime)
             }
             _ => None,
         }
     };
     if let Some(runtime) = runtime {
-        let running = Running { watcher: Arc::clone(watcher), is_over: false };
+        let running = Running { watcher: Arc::clone(watcher), runtime: runtime.id(), is_over: false };
         // Without the lock: a runtime that has stopped drops the task at once, and with it `running`.
         runtime.spawn(Asking { client: client.clone(), running }.run());
     }
@@ -235,6 +243,7 @@ pub(super) fn watch<S: Transactional>(client: &Client<S>, tx: TxId, announcement
 /// Ends the task's turn, also if it panics or its runtime stops. The next transaction then starts another one.
 struct Running {
     watcher: Arc<Watcher>,
+    runtime: Id,
     /// Whether the task has ended its turn itself. Another task may run since then.
     is_over: bool,
 }
@@ -242,7 +251,7 @@ struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_over {
-            self.watcher.state().is_running = false;
+            self.watcher.state().ended(self.runtime);
         }
         self.watcher.idle.notify_waiters();
     }
@@ -279,7 +288,7 @@ impl<S: Transactional> Asking<S> {
         let mut state = self.running.watcher.state();
         let Some(last) = state.watched.back() else {
             // Under the same lock, so that no transaction is added in between without a task.
-            state.is_running = false;
+            state.ended(self.running.runtime);
             self.running.is_over = true;
             return None;
         };

@@ -170,7 +170,7 @@ pub struct NewKey {
     pub hold: KeyHold,
     /// The maximum time that the key is held, counted from the chain's creation. `None` means no maximum.
     pub window: Option<Millis>,
-    /// If this chain holds the key, the new chain takes the key over.
+    /// If this chain holds the key, the new chain takes over the key.
     pub replaces: Option<ChainId>,
 }
 

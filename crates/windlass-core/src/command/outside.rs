@@ -45,7 +45,7 @@ pub enum Step {
         /// them.
         create: Vec<NewChain>,
     },
-    /// Fails the job and its chain, with no more attempts.
+    /// Fails the job and its chain, without further attempts.
     Fail {
         /// The reason.
         error: ErrorText,

@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
 use crate::job::Job;
 use crate::limit::PAGE_MAX;
-use crate::name::TypeName;
+use crate::name::{Key, TypeName};
 use crate::record::{AttemptRecord, ChainRecord, JobRecord, Status};
 use crate::time::Timestamp;
 
@@ -177,22 +177,43 @@ pub struct ChainFilter {
     pub created_from: Option<Timestamp>,
     /// Chains created at this time or earlier.
     pub created_to: Option<Timestamp>,
+    /// Chains closed at this time or later. Open chains do not match.
+    pub closed_from: Option<Timestamp>,
+    /// Chains closed at this time or earlier. Open chains do not match.
+    pub closed_to: Option<Timestamp>,
+    /// Chains that were created with this key, whether they still hold it or not.
+    ///
+    /// To find only the chain that a key points at now, use [`GetChains`] with [`Target::Key`], which does not scan.
+    pub key: Option<Key>,
+}
+
+/// What a [`ChainFilter`] compares.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainFacts<'a> {
+    /// The type of the chain.
+    pub chain_type: &'a TypeName,
+    /// The status of the latest job.
+    pub status: Status,
+    /// When the chain was created.
+    pub created_at: Timestamp,
+    /// When the chain was closed. `None` if it is open.
+    pub closed_at: Option<Timestamp>,
+    /// The key that the chain was created with.
+    pub key: Option<&'a str>,
+    /// Whether no stored job waits or waited for the chain.
+    pub is_top_level: bool,
 }
 
 impl ChainFilter {
     /// Whether a chain matches.
     #[must_use]
-    pub fn passes(
-        &self,
-        chain_type: &TypeName,
-        status: Status,
-        created_at: Timestamp,
-        is_top_level: bool,
-    ) -> bool {
-        any_or(&self.types, chain_type)
-            && any_or(&self.statuses, &status)
-            && within(created_at, self.created_from, self.created_to)
-            && (is_top_level || !self.top_level)
+    pub fn passes(&self, chain: ChainFacts<'_>) -> bool {
+        any_or(&self.types, chain.chain_type)
+            && any_or(&self.statuses, &chain.status)
+            && within(chain.created_at, self.created_from, self.created_to)
+            && closed_within(chain.closed_at, self.closed_from, self.closed_to)
+            && self.key.as_ref().is_none_or(|key| chain.key == Some(key.as_str()))
+            && (chain.is_top_level || !self.top_level)
     }
 }
 
@@ -242,22 +263,36 @@ pub struct JobFilter {
     pub created_from: Option<Timestamp>,
     /// Jobs created at this time or earlier.
     pub created_to: Option<Timestamp>,
+    /// Jobs closed at this time or later. Open jobs do not match.
+    pub closed_from: Option<Timestamp>,
+    /// Jobs closed at this time or earlier. Open jobs do not match.
+    pub closed_to: Option<Timestamp>,
+}
+
+/// What a [`JobFilter`] compares.
+#[derive(Clone, Copy, Debug)]
+pub struct JobFacts<'a> {
+    /// The type of the job.
+    pub job_type: &'a TypeName,
+    /// The status of the job.
+    pub status: Status,
+    /// The type of the job's chain.
+    pub chain_type: &'a TypeName,
+    /// When the job was created.
+    pub created_at: Timestamp,
+    /// When the job was closed. `None` if it is open.
+    pub closed_at: Option<Timestamp>,
 }
 
 impl JobFilter {
     /// Whether a job matches, apart from its chain's id.
     #[must_use]
-    pub fn passes(
-        &self,
-        job_type: &TypeName,
-        status: Status,
-        chain_type: &TypeName,
-        created_at: Timestamp,
-    ) -> bool {
-        any_or(&self.types, job_type)
-            && any_or(&self.statuses, &status)
-            && any_or(&self.chain_types, chain_type)
-            && within(created_at, self.created_from, self.created_to)
+    pub fn passes(&self, job: JobFacts<'_>) -> bool {
+        any_or(&self.types, job.job_type)
+            && any_or(&self.statuses, &job.status)
+            && any_or(&self.chain_types, job.chain_type)
+            && within(job.created_at, self.created_from, self.created_to)
+            && closed_within(job.closed_at, self.closed_from, self.closed_to)
     }
 }
 
@@ -359,6 +394,10 @@ pub struct TypeCount {
 
 fn any_or<T: PartialEq>(wanted: &[T], value: &T) -> bool {
     wanted.is_empty() || wanted.contains(value)
+}
+
+fn closed_within(at: Option<Timestamp>, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {
+    at.map_or(from.is_none() && to.is_none(), |at| within(at, from, to))
 }
 
 fn within(at: Timestamp, from: Option<Timestamp>, to: Option<Timestamp>) -> bool {

@@ -228,14 +228,14 @@ pub enum Outcome {
         /// The reason, stored as the job's latest error. `None` keeps the previous error.
         error: Option<ErrorText>,
     },
-    /// Fails the job and its chain, with no more attempts.
+    /// Fails the job and its chain, without further attempts.
     Fail {
         /// The reason.
         error: ErrorText,
         /// How long the failed chain is kept. `None` keeps the retention from its creation.
         retention: Option<Millis>,
     },
-    /// Returns the job to the queue as it was before the acquire. The attempt does not count.
+    /// Requeues the job as it was before the acquire. The attempt does not count.
     Release,
 }
 
@@ -255,7 +255,7 @@ impl Outcome {
         Self::Complete { output, retention: None, create: Vec::new() }
     }
 
-    /// Returns the outcome that fails the job and its chain with `error`, with no more attempts.
+    /// Returns the outcome that fails the job and its chain with `error`, without further attempts.
     #[must_use]
     pub fn fail(error: impl AsRef<str>) -> Self {
         Self::Fail { error: ErrorText::new(error), retention: None }

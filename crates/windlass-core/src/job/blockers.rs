@@ -13,11 +13,12 @@ use crate::record::{OnBlockerFailure, Status};
 #[derive(Clone, Copy, Debug)]
 pub struct Ready;
 
-/// Marks a start or continuation that still lacks its blockers. It cannot be awaited before `.blocked_by(…)`.
+/// Marks a start or continuation whose blockers are missing. It cannot be awaited before `.blocked_by(…)`: the compiler
+/// says that a `Plan<_, NeedsBlockedBy, _>` is not a future.
 #[derive(Clone, Copy, Debug)]
 pub struct NeedsBlockedBy;
 
-/// Implemented by [`Ready`], the state of a start or continuation that lacks nothing.
+/// Implemented by [`Ready`], the state of a complete start or continuation.
 #[diagnostic::on_unimplemented(
     message = "the blockers of this job are missing",
     label = "the job type declares blockers",

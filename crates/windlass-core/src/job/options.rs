@@ -7,7 +7,7 @@ use crate::record::{OnBlockerFailure, Retention};
 #[must_use]
 pub struct JobOptions {
     /// The maximum number of attempts, or `None` for no limit. If the last attempt fails, the job and its chain fail.
-    /// Default: 25, which take about 16 hours with the default backoff.
+    /// Default: 25, which takes about 16 hours with the default backoff.
     pub max_attempts: Option<u32>,
     /// Jobs with a higher priority run first. Default: 0.
     pub priority: i8,
@@ -20,7 +20,7 @@ pub struct JobOptions {
     pub timeout: Option<Duration>,
     /// The delay before a failed attempt is retried. Default: that of the worker, or the default [`Backoff`].
     pub backoff: Option<Backoff>,
-    /// How long a chain that starts with such a job is kept after it closes.
+    /// How long a chain that starts with a job of this type is kept after it closes.
     pub retention: Retention,
     /// What a job does if a blocker chain does not complete. A type with blockers declared as
     /// [`Fallible`](crate::Fallible) ignores this setting: its handler receives the failure.

@@ -21,12 +21,26 @@ impl<R: Rows> Execution<'_, R> {
         // A repeat after a lost reply returns the jobs that the same request acquired before and still holds.
         let mut rows = self.rows.leased(request.request)?;
         if rows.is_empty() {
-            for (due, quota) in self.due_jobs(request)? {
+            let due = self.due_jobs(request)?;
+            rows.reserve(due.len());
+            for (due, quota) in due {
                 let Some(row) = self.rows.due_job(due)? else { continue };
                 rows.push(self.lease(row, request, quota)?);
             }
         }
-        let jobs = rows.iter().map(|row| self.acquired(row)).collect::<Result<_>>()?;
+        // Collecting into a `Result` would not reserve the space.
+        let mut jobs = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let chain = self.chain_of(row)?;
+            jobs.push(Acquired {
+                job: row.job.clone(),
+                key: chain.key.as_ref().map(|key| key.key.clone()),
+                chain_trace: chain.trace.clone(),
+                chain_created_at: chain.created_at,
+                retention: chain.retention,
+                blockers: self.blocker_outputs(row)?,
+            });
+        }
         Ok(AcquireReply { jobs, ripple, now: self.now })
     }
 
@@ -48,27 +62,28 @@ impl<R: Rows> Execution<'_, R> {
         Ok(due)
     }
 
-    fn lease(&mut self, mut row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Result<Arc<JobRow>> {
-        let JobRow { job, worker, worker_name, end, .. } = Arc::make_mut(&mut row);
-        job.status = Status::Running;
-        job.attempt += 1;
-        job.fence = job.fence.next();
-        job.version = job.version.next();
-        job.started_at = Some(self.now);
-        job.lease = Some(Lease {
-            worker: request.worker,
-            worker_name: request.worker_name.clone(),
-            request: request.request,
-            until: self.now + quota.lease,
-        });
-        *worker = Some(request.worker);
-        worker_name.clone_from(&request.worker_name);
-        *end = None;
-        self.put_job(row)
+    fn lease(&mut self, row: Arc<JobRow>, request: &Acquire, quota: &Quota) -> Result<Arc<JobRow>> {
+        let now = self.now;
+        self.rows.update_job(row, |row| {
+            let JobRow { job, worker, worker_name, end, .. } = row;
+            job.status = Status::Running;
+            job.attempt += 1;
+            job.fence = job.fence.next();
+            job.version = job.version.next();
+            job.started_at = Some(now);
+            job.lease = Some(Lease {
+                worker: request.worker,
+                worker_name: request.worker_name.clone(),
+                request: request.request,
+                until: now + quota.lease,
+            });
+            *worker = Some(request.worker);
+            worker_name.clone_from(&request.worker_name);
+            *end = None;
+        })
     }
 
-    fn acquired(&mut self, row: &JobRow) -> Result<Acquired> {
-        let chain = self.chain_of(row)?;
+    fn blocker_outputs(&mut self, row: &JobRow) -> Result<Vec<BlockerOutput>> {
         let mut blockers = Vec::with_capacity(row.job.blockers.len());
         for blocker in row.job.blockers.iter() {
             let Some(chain) = self.rows.chain(blocker.chain)? else { continue };
@@ -82,14 +97,7 @@ impl<R: Rows> Execution<'_, R> {
                 error: latest.job.error.clone(),
             });
         }
-        Ok(Acquired {
-            job: row.job.clone(),
-            key: chain.key.as_ref().map(|key| key.key.clone()),
-            chain_trace: chain.trace.clone(),
-            chain_created_at: chain.created_at,
-            retention: chain.retention,
-            blockers,
-        })
+        Ok(blockers)
     }
 
     pub(super) fn renew(&mut self, request: &Renew) -> Result<RenewReply> {
@@ -98,13 +106,14 @@ impl<R: Rows> Execution<'_, R> {
         for renew in &request.leases {
             leases.push(match self.held(renew.job, renew.fence)? {
                 Err(lost) => Renewed::Lost(lost),
-                Ok(mut row) => {
+                Ok(row) => {
                     let until = self.now + renew.lease;
                     let cancel_requested = row.job.cancel_requested;
-                    if let Some(lease) = &mut Arc::make_mut(&mut row).job.lease {
-                        lease.until = until;
-                    }
-                    self.put_job(row)?;
+                    self.rows.update_job(row, |row| {
+                        if let Some(lease) = &mut row.job.lease {
+                            lease.until = until;
+                        }
+                    })?;
                     Renewed::Held { until, cancel_requested }
                 }
             });

@@ -28,8 +28,11 @@ impl<R: Rows> Execution<'_, R> {
     pub(super) fn create(&mut self, request: &Create) -> Result<CreateReply> {
         request.check()?;
         let mut aliases = Aliases::new();
-        let create = |new| self.create_chain(new, &mut aliases);
-        let chains = request.chains.iter().map(create).collect::<Result<_>>()?;
+        // Collecting into a `Result` would not reserve the space.
+        let mut chains = Vec::with_capacity(request.chains.len());
+        for new in &request.chains {
+            chains.push(self.create_chain(new, &mut aliases)?);
+        }
         Ok(CreateReply { chains, durability: Durability::Volatile, deferred: false })
     }
 

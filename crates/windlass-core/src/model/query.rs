@@ -1,17 +1,18 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use uuid::Uuid;
 
+use super::sorted::Sorted;
 use super::table::{OfType, Tables};
 use super::{Execution, Rows};
 use crate::command::{
-    Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, ListAttempts,
-    ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply, ListJobs,
-    ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
+    ChainFacts, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFacts,
+    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
+    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::JobId;
+use crate::id::{ChainId, JobId};
 use crate::limit::PAGE_SCAN_MAX;
 use crate::name::TypeName;
 use crate::record::{ChainRecord, JobRecord, Status};
@@ -48,7 +49,7 @@ impl Execution<'_, Tables> {
         };
         let open = types.iter().filter(|(name, _)| !self.rows.has_paused(name));
         let levels = open.flat_map(|(_, of_type)| of_type.pending.values());
-        let due_at = levels.filter_map(BTreeSet::first).map(|(due_at, ..)| *due_at).min();
+        let due_at = levels.filter_map(Sorted::first).map(|(due_at, ..)| *due_at).min();
         let leases = types.iter().filter_map(|(_, of_type)| of_type.running.first());
         let lease_until = leases.map(|(until, ..)| *until).min();
         Ok(NextDueReply { now: self.now, due_at, lease_until })
@@ -57,11 +58,19 @@ impl Execution<'_, Tables> {
     pub(super) fn list_chains(&self, request: &ListChains) -> Result<ListChainsReply> {
         request.check()?;
         let page = PageScan::new(&request.page)?;
-        let rows = page.within(&self.rows.chains_by_seq);
+        let (first, last) = (ChainId::from_uuid(Uuid::nil()), ChainId::from_uuid(Uuid::max()));
+        let rows = page.within(&self.rows.chains_by_seq, first..=last);
         let (chains, next) = page.collect(rows.map(Ok), |chain| {
             let is_top_level = !self.rows.dependents.contains_key(&chain);
             let passes = |view: &ChainRecord| {
-                request.filter.passes(&view.chain_type, view.status(), view.created_at, is_top_level)
+                request.filter.passes(ChainFacts {
+                    chain_type: &view.chain_type,
+                    status: view.status(),
+                    created_at: view.created_at,
+                    closed_at: view.closed.as_ref().map(|closed| closed.at),
+                    key: view.key.as_ref().map(|key| key.key.as_str()),
+                    is_top_level,
+                })
             };
             Ok(self.rows.view(chain).filter(passes))
         })?;
@@ -72,7 +81,10 @@ impl Execution<'_, Tables> {
         request.check()?;
         let page = PageScan::new(&request.page)?;
         let rows = match request.filter.chain {
-            None => page.within(&self.rows.jobs_by_seq),
+            None => {
+                let (first, last) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
+                page.within(&self.rows.jobs_by_seq, first..=last)
+            }
             Some(chain) => {
                 // A chain's jobs are created in sequence, so their index in the chain can number the rows of
                 // the page too.
@@ -85,7 +97,13 @@ impl Execution<'_, Tables> {
         let (jobs, next) = page.collect(rows.map(Ok), |job| {
             let job = self.rows.get_job(job).map(|row| &row.job);
             let passes = |job: &&JobRecord| {
-                request.filter.passes(&job.job_type, job.status, &job.chain_type, job.created_at)
+                request.filter.passes(JobFacts {
+                    job_type: &job.job_type,
+                    status: job.status,
+                    chain_type: &job.chain_type,
+                    created_at: job.created_at,
+                    closed_at: job.closed_at,
+                })
             };
             Ok(job.filter(passes).cloned())
         })?;
@@ -121,7 +139,7 @@ impl Execution<'_, Tables> {
         let of = |status: Status| of_type.map_or(0, |of_type| of_type.count(status));
         let levels = of_type.into_iter().flat_map(|of_type| &of_type.pending);
         let heads = levels.filter_map(|(_, jobs)| jobs.first()).map(|(due_at, ..)| *due_at);
-        let leases = of_type.into_iter().flat_map(|of_type| &of_type.running);
+        let leases = of_type.into_iter().flat_map(|of_type| of_type.running.iter());
         TypeCount {
             job_type: name.clone(),
             blocked: of(Status::Blocked),
@@ -149,7 +167,7 @@ impl PageScan {
     /// Reads the cursor of a page.
     ///
     /// # Errors
-    /// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the cursor is not one of a page of this store, or the
+    /// Returns an error of kind [`Invalid`](ErrorKind::Invalid) if the cursor does not come from this store, or if the
     /// page is too large.
     pub fn new(page: &Page) -> Result<Self> {
         let not_ours = |_| {
@@ -180,11 +198,14 @@ impl PageScan {
         self.order == Order::Newest
     }
 
-    /// Returns the rows of an index after the cursor, in the requested order.
-    fn within<'a, I: Copy>(&self, rows: &'a BTreeMap<u64, I>) -> Box<dyn Iterator<Item = (u64, I)> + 'a> {
-        // `BTreeMap::range` panics if the range ends before it starts.
-        let rows = (!self.range().is_empty()).then(|| rows.range(self.range()));
-        self.walk(rows.into_iter().flatten().map(|(seq, id)| (*seq, *id)))
+    /// Returns the rows of an index after the cursor, in the requested order. `ids` are all ids.
+    fn within<'a, I: Copy + Ord>(
+        &self,
+        rows: &'a Sorted<(u64, I)>,
+        ids: RangeInclusive<I>,
+    ) -> Box<dyn Iterator<Item = (u64, I)> + 'a> {
+        let (from, to) = self.range().into_inner();
+        self.walk(rows.range((from, *ids.start())..=(to, *ids.end())).copied())
     }
 
     /// Returns the rows in the requested order.

@@ -20,14 +20,16 @@ impl<R: Rows> Execution<'_, R> {
         closed_as: ClosedAs,
         retention: Option<Millis>,
     ) -> Result<Option<ClosedChain>> {
-        let Some(mut row) = self.rows.chain(chain)? else { return Ok(None) };
+        let Some(row) = self.rows.chain(chain)? else { return Ok(None) };
         let rippling = self.defers || self.rows.next_waiting(chain, closed_as)?.is_some();
         let stays = retention.unwrap_or_else(|| row.retention.of(closed_as));
-        let changed = Arc::make_mut(&mut row);
-        changed.closed = Some(Closed { at: self.now, closed_as, retain_until: self.now + stays });
-        changed.rippling = rippling;
+        let closed = Closed { at: self.now, closed_as, retain_until: self.now + stays };
+        let row = self.rows.update_chain(row, |row| {
+            row.closed = Some(closed);
+            row.rippling = rippling;
+        })?;
         let latest = &self.latest(&row)?.job;
-        let closed = ClosedChain {
+        Ok(Some(ClosedChain {
             chain,
             chain_type: row.chain_type.clone(),
             job: latest.id,
@@ -36,9 +38,7 @@ impl<R: Rows> Execution<'_, R> {
             error: latest.error.clone(),
             created_at: row.created_at,
             trace: row.trace.clone(),
-        };
-        self.put_chain(row)?;
-        Ok(Some(closed))
+        }))
     }
 
     /// Resolves the dependents of closed chains, up to the limit of one command. Chains that are not finished

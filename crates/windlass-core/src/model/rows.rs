@@ -15,11 +15,11 @@ use crate::time::Timestamp;
 
 /// The rows of a store, as the rules read and change them.
 ///
-/// The rules decide; an implementation only finds and keeps rows. Every read sees the changes that were [`set`](Self::set)
-/// before it, also the reads of several rows. A row that cannot be read is an error, never `None`.
+/// An implementation only finds and stores rows; it contains no rules. Every read, including a read of several rows,
+/// sees the changes that were [`set`](Self::set) before it. If a row cannot be read, that is an error, never `None`.
 ///
-/// The caller has the only right to write, from the first read to the commit. Otherwise a decision could rest on a row
-/// that has changed since.
+/// From the first read to the commit, no other caller may write. Otherwise a decision could be based on a row that has
+/// changed since.
 pub trait Rows {
     /// Where a due job is stored.
     type Place: Copy;
@@ -33,14 +33,32 @@ pub trait Rows {
     /// Returns the chain that a key points at: the one whose [`ChainKey::held`](crate::ChainKey::held) is true.
     fn keyed(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<ChainId>>;
 
-    /// Returns the next number in the order of creation. A number is never used twice, even if its job was deleted.
+    /// Returns the next creation number. A number is never used twice, even if its job was deleted.
     fn next_seq(&mut self) -> Result<u64>;
 
     /// Inserts, replaces or deletes a row.
     fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()>;
 
-    /// Returns the current number of changes, for [`undo_to`](Self::undo_to).
-    fn mark(&self) -> usize;
+    /// Changes a job that was read before. Returns the changed row.
+    fn update_job(&mut self, mut row: Arc<JobRow>, change: impl FnOnce(&mut JobRow)) -> Result<Arc<JobRow>> {
+        change(Arc::make_mut(&mut row));
+        self.set(RowKey::Job(row.job.id), Some(Row::Job(Arc::clone(&row))))?;
+        Ok(row)
+    }
+
+    /// Changes a chain that was read before. Returns the changed row.
+    fn update_chain(
+        &mut self,
+        mut row: Arc<ChainRow>,
+        change: impl FnOnce(&mut ChainRow),
+    ) -> Result<Arc<ChainRow>> {
+        change(Arc::make_mut(&mut row));
+        self.set(RowKey::Chain(row.id), Some(Row::Chain(Arc::clone(&row))))?;
+        Ok(row)
+    }
+
+    /// Returns the current number of changes, for [`undo_to`](Self::undo_to). Changes from here on can be reverted.
+    fn mark(&mut self) -> usize;
 
     /// Reverts all changes since a mark.
     fn undo_to(&mut self, mark: usize) -> Result<()>;
@@ -70,8 +88,9 @@ pub trait Rows {
     /// Returns the closed chain with [`rippling`](ChainRow::rippling) that closed first.
     fn first_rippling(&mut self) -> Result<Option<ChainId>>;
 
-    /// Returns the oldest blocked job that waits for a chain and is affected by this end of it: any job if the chain
-    /// completed, otherwise those that do not keep waiting ([`OnBlockerFailure::Wait`](crate::OnBlockerFailure::Wait)).
+    /// Returns the oldest blocked job that waits for a chain and no longer waits if the chain ends this way: any job if
+    /// the chain completed, otherwise only those whose policy is not
+    /// [`OnBlockerFailure::Wait`](crate::OnBlockerFailure::Wait).
     fn next_waiting(&mut self, chain: ChainId, closed_as: ClosedAs) -> Result<Option<JobId>>;
 
     /// Returns the open jobs that wait or waited for a chain, oldest first, up to `max`.
@@ -80,13 +99,13 @@ pub trait Rows {
     /// Returns the jobs of a chain whose index is in the range, in order, up to `max`.
     fn chain_jobs(&mut self, chain: ChainId, indexes: RangeInclusive<u32>, max: usize) -> Result<Vec<JobId>>;
 
-    /// Returns the closed chain that may be deleted first, if its time has come: [`ChainRow::removable_at`]. A chain
-    /// that some job [needs](JobRow::needs_blockers) may not be deleted.
+    /// Returns the closed chain with the earliest [`ChainRow::removable_at`], if that time has passed. Skips chains
+    /// that a job [needs](JobRow::needs_blockers).
     fn first_removable(&mut self, now: Timestamp) -> Result<Option<ChainId>>;
 
-    /// Returns the open chain whose oldest inner job may be deleted first, if its time has come: the retention of
-    /// completed chains, but at least [`repeat_window`](super::repeat_window), after the job closed. Inner jobs are all but
-    /// the first and the latest.
+    /// Returns the open chain whose oldest inner job may be deleted first, if it may be deleted now. An inner job may
+    /// be deleted after the retention of completed chains, but no earlier than [`repeat_window`](super::repeat_window)
+    /// after it closed. Inner jobs are all but the first and the latest.
     fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>>;
 
     /// Returns a registered worker.
@@ -109,7 +128,7 @@ pub struct Due<P> {
     pub priority: i8,
     /// When the job was due.
     pub due_at: Timestamp,
-    /// The job's number in the order of creation.
+    /// The job's creation number.
     pub seq: u64,
     /// Where the job is stored.
     pub place: P,
@@ -125,7 +144,7 @@ impl<P> Due<P> {
 
 /// Why an item of a command was not applied.
 pub(super) enum Stop {
-    /// The item was refused. The command goes on with the next one.
+    /// The item was refused. The command continues with the next one.
     Refused(Refusal),
     /// The rows could not be read or changed. The command fails.
     Failed(Error),

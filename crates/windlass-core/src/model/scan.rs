@@ -1,11 +1,12 @@
 //! Access to single rows and to all rows, for stores that keep the model's rows in files.
 
-use std::ops::Bound;
 use std::sync::Arc;
+
+use uuid::Uuid;
 
 use super::Model;
 use super::row::{ChainRow, JobRow, Row, RowKey};
-use crate::id::JobId;
+use crate::id::{ChainId, JobId};
 
 impl Model {
     /// Sets or deletes one row, as an effect does. Returns the previous value.
@@ -19,17 +20,19 @@ impl Model {
         self.tables.get_job(id)
     }
 
-    /// Returns the first jobs after a number in the order of creation, up to `max`.
+    /// Returns the first jobs after a creation number, up to `max`.
     #[must_use]
     pub fn jobs_after(&self, seq: u64, max: usize) -> Vec<Arc<JobRow>> {
-        let jobs = self.tables.jobs_by_seq.range((Bound::Excluded(seq), Bound::Unbounded));
+        let (first, last) = (JobId::from_uuid(Uuid::nil()), JobId::from_uuid(Uuid::max()));
+        let jobs = self.tables.jobs_by_seq.range((seq.saturating_add(1), first)..=(u64::MAX, last));
         jobs.take(max).filter_map(|(_, id)| self.tables.get_job(*id).cloned()).collect()
     }
 
-    /// Returns the first chains after a number in the order of creation, up to `max`.
+    /// Returns the first chains after a creation number, up to `max`.
     #[must_use]
     pub fn chains_after(&self, seq: u64, max: usize) -> Vec<Arc<ChainRow>> {
-        let chains = self.tables.chains_by_seq.range((Bound::Excluded(seq), Bound::Unbounded));
+        let (first, last) = (ChainId::from_uuid(Uuid::nil()), ChainId::from_uuid(Uuid::max()));
+        let chains = self.tables.chains_by_seq.range((seq.saturating_add(1), first)..=(u64::MAX, last));
         chains.take(max).filter_map(|(_, id)| self.tables.get_chain(*id).cloned()).collect()
     }
 
@@ -39,13 +42,13 @@ impl Model {
         self.tables.registry()
     }
 
-    /// Returns the last number in the order of creation that was used.
+    /// Returns the last creation number that was used.
     #[must_use]
     pub const fn last_seq(&self) -> u64 {
         self.tables.last_seq()
     }
 
-    /// Marks all numbers up to `seq` as used.
+    /// Marks all creation numbers up to `seq` as used.
     pub fn skip_seq(&mut self, seq: u64) {
         self.tables.skip_seq(seq);
     }

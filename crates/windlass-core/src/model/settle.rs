@@ -30,8 +30,12 @@ impl<R: Rows> Execution<'_, R> {
     pub(super) fn settle(&mut self, request: &Settle) -> Result<SettleReply> {
         request.check()?;
         let mut ripple = Ripple::default();
-        let settle = |item| self.settle_one(item, &mut ripple);
-        let settled = request.settlements.iter().map(settle).collect::<Result<_>>()?;
+        ripple.closed.reserve(request.settlements.len());
+        // Collecting into a `Result` would not reserve the space.
+        let mut settled = Vec::with_capacity(request.settlements.len());
+        for item in &request.settlements {
+            settled.push(self.settle_one(item, &mut ripple)?);
+        }
         self.ripple(&mut ripple)?;
         Ok(SettleReply { settled, ripple })
     }
@@ -52,11 +56,13 @@ impl<R: Rows> Execution<'_, R> {
         if let Err(refusal) = item.outcome.check() {
             return Ok(Settled::Refused(refusal));
         }
-        let mark = self.rows.mark();
+        // Only an outcome that creates something can be refused after the first change.
+        let creates = !item.outcome.carried().is_empty() || matches!(item.outcome, Outcome::Continue { .. });
+        let mark = creates.then(|| self.rows.mark());
         match self.apply_outcome(row, &item.outcome, ripple) {
             Ok(applied) => Ok(Settled::Applied(applied)),
             Err(Stop::Refused(refusal)) => {
-                self.rows.undo_to(mark)?;
+                mark.map_or(Ok(()), |mark| self.rows.undo_to(mark))?;
                 Ok(Settled::Refused(refusal))
             }
             Err(Stop::Failed(error)) => Err(error),
@@ -150,17 +156,18 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     /// Closes the job but not its chain.
-    pub(super) fn close_job(&mut self, mut row: Arc<JobRow>, closing: Closing) -> Result<Arc<JobRow>> {
-        let JobRow { job, end, .. } = Arc::make_mut(&mut row);
-        job.status = closing.closed_as.into();
-        job.output = closing.output;
-        job.error = closing.error;
-        job.closed_at = Some(self.now);
-        job.closed_by = closing.by;
-        job.version = job.version.next();
-        job.lease = None;
-        *end = closing.end;
-        self.put_job(row)
+    pub(super) fn close_job(&mut self, row: Arc<JobRow>, closing: Closing) -> Result<Arc<JobRow>> {
+        let now = self.now;
+        self.rows.update_job(row, |JobRow { job, end, .. }| {
+            job.status = closing.closed_as.into();
+            job.output = closing.output;
+            job.error = closing.error;
+            job.closed_at = Some(now);
+            job.closed_by = closing.by;
+            job.version = job.version.next();
+            job.lease = None;
+            *end = closing.end;
+        })
     }
 
     /// Requeues the job. Rescheduled and released attempts are not counted.

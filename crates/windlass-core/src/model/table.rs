@@ -4,20 +4,21 @@
 //! those of its new value, except for entries that are the same for both. Undo and replay therefore only need
 //! to set rows.
 
+mod rows;
+
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
-use crate::command::{Types, WorkerInfo};
-use crate::error::Result;
+use crate::command::WorkerInfo;
 use crate::id::{ChainId, JobId, RequestId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
-use crate::model::rows::{Due, Rows};
+use crate::model::sorted::Sorted;
 use crate::name::{Key, LockName, TypeName};
-use crate::record::{ChainRecord, ClosedAs, OnBlockerFailure, Status};
+use crate::record::{ChainRecord, JobRecord, OnBlockerFailure, Status};
 use crate::time::Timestamp;
 
 /// A job ordered by a time, then by creation.
@@ -32,12 +33,14 @@ pub(super) struct Tables {
     locks: BTreeMap<LockName, LockRow>,
     paused: BTreeSet<TypeName>,
     log: Vec<Effect>,
+    /// Whether changes are logged.
+    is_logging: bool,
     next_seq: u64,
 
     /// The job types that have stored jobs.
     pub(super) types: BTreeMap<TypeName, OfType>,
-    /// The sequence numbers of running jobs, by the acquire request that leased them.
-    pub(super) requests: HashMap<RequestId, BTreeSet<u64>>,
+    /// The running jobs, by the acquire request that leased them.
+    requests: HashMap<RequestId, HashSet<JobId>>,
     /// The chain that each key points at.
     pub(super) keys: HashMap<(TypeName, Key), ChainId>,
     /// The jobs of a chain after the first, by index. The first job has the chain's id and needs no index
@@ -52,7 +55,7 @@ pub(super) struct Tables {
     /// How many jobs need each chain's output, now or if they are retried.
     needed: HashMap<ChainId, usize>,
     /// Closed chains that no job needs, by the time they may be deleted.
-    pub(super) removable: BTreeSet<(Timestamp, u64, ChainId)>,
+    pub(super) removable: Sorted<(Timestamp, u64, ChainId)>,
     /// Open chains by the time their oldest inner job may be deleted.
     pub(super) trimming: BTreeSet<(Timestamp, ChainId)>,
     /// The time under which each chain is listed in `trimming`.
@@ -60,9 +63,9 @@ pub(super) struct Tables {
     /// Closed chains whose dependents still have to be resolved, in the order in which they closed.
     pub(super) rippling: BTreeSet<(Timestamp, u64, ChainId)>,
     /// Jobs in order of creation.
-    pub(super) jobs_by_seq: BTreeMap<u64, JobId>,
+    pub(super) jobs_by_seq: Sorted<(u64, JobId)>,
     /// Chains in order of creation.
-    pub(super) chains_by_seq: BTreeMap<u64, ChainId>,
+    pub(super) chains_by_seq: Sorted<(u64, ChainId)>,
     /// Workers by the time at which their registration expires.
     pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
     /// Leader locks by the time they expire.
@@ -73,14 +76,36 @@ pub(super) struct Tables {
 #[derive(Debug, Default)]
 pub(super) struct OfType {
     /// Pending jobs by priority (highest first) and due time.
-    pub(super) pending: BTreeMap<Reverse<i8>, BTreeSet<ByTime>>,
+    pub(super) pending: BTreeMap<Reverse<i8>, Sorted<ByTime>>,
     /// Running jobs by lease expiry.
-    pub(super) running: BTreeSet<ByTime>,
+    pub(super) running: Sorted<ByTime>,
     /// The number of jobs in each status.
     pub(super) counts: [u64; Status::ALL.len()],
 }
 
+/// Where a job is listed under its type.
+struct Listed {
+    id: JobId,
+    seq: u64,
+    status: Status,
+    priority: i8,
+    due_at: Timestamp,
+    lease: Option<(Timestamp, RequestId)>,
+}
+
+impl Listed {
+    fn of(row: &JobRow) -> Self {
+        let JobRecord { id, status, priority, due_at, ref lease, .. } = row.job;
+        let lease = lease.as_ref().map(|lease| (lease.until, lease.request));
+        Self { id, seq: row.seq, status, priority, due_at, lease }
+    }
+}
+
 impl OfType {
+    fn is_empty(&self) -> bool {
+        self.counts.iter().all(|count| *count == 0)
+    }
+
     /// Returns the number of jobs with this status.
     pub(super) fn count(&self, status: Status) -> u64 {
         self.counts.get(status as usize).copied().unwrap_or_default()
@@ -153,13 +178,20 @@ impl Tables {
         self.paused.iter()
     }
 
-    /// Returns the log and starts an empty one.
+    /// Begins to log changes.
+    pub(super) const fn start_log(&mut self) {
+        self.is_logging = true;
+    }
+
+    /// Ends the log and returns it.
     pub(super) fn take_log(&mut self) -> Vec<Effect> {
+        self.is_logging = false;
         std::mem::take(&mut self.log)
     }
 
-    /// Discards the log.
+    /// Ends the log and discards it.
     pub(super) fn clear_log(&mut self) {
+        self.is_logging = false;
         self.log.clear();
     }
 
@@ -228,12 +260,27 @@ impl Tables {
         let job = &row.job;
         if !unchanged.position {
             self.next_seq = self.next_seq.max(row.seq);
-            self.jobs_by_seq.insert(row.seq, job.id);
+            self.jobs_by_seq.insert((row.seq, job.id));
             if job.index > 0 {
                 self.later_jobs.insert((job.chain, job.index), job.id);
             }
         }
-        let of_type = self.types.entry(job.job_type.clone()).or_default();
+        if !self.types.contains_key(&job.job_type) {
+            self.types.insert(job.job_type.clone(), OfType::default());
+        }
+        self.add_to_type(row);
+        if !unchanged.edges {
+            self.index_edges(row);
+        }
+        if job.index > 0 {
+            self.reindex_trim(job.chain);
+        }
+    }
+
+    /// Lists a job under its type and, if it is running, under its request.
+    fn add_to_type(&mut self, row: &JobRow) {
+        let job = &row.job;
+        let Some(of_type) = self.types.get_mut(&job.job_type) else { return };
         if let Some(count) = of_type.counts.get_mut(job.status as usize) {
             *count += 1;
         }
@@ -244,15 +291,9 @@ impl Tables {
             }
             (Status::Running, Some(lease)) => {
                 of_type.running.insert((lease.until, row.seq, job.id));
-                self.requests.entry(lease.request).or_default().insert(row.seq);
+                self.requests.entry(lease.request).or_default().insert(job.id);
             }
             _ => {}
-        }
-        if !unchanged.edges {
-            self.index_edges(row);
-        }
-        if job.index > 0 {
-            self.reindex_trim(job.chain);
         }
     }
 
@@ -278,17 +319,12 @@ impl Tables {
     fn unindex_job(&mut self, row: &JobRow, unchanged: Unchanged) {
         let job = &row.job;
         if !unchanged.position {
-            self.jobs_by_seq.remove(&row.seq);
+            self.jobs_by_seq.remove(&(row.seq, job.id));
             self.later_jobs.remove(&(job.chain, job.index));
         }
-        self.remove_from_type(row);
-        if let (Status::Running, Some(lease)) = (job.status, &job.lease)
-            && let Some(jobs) = self.requests.get_mut(&lease.request)
-        {
-            jobs.remove(&row.seq);
-            if jobs.is_empty() {
-                self.requests.remove(&lease.request);
-            }
+        self.remove_from_type(&job.job_type, &Listed::of(row));
+        if self.types.get(&job.job_type).is_some_and(OfType::is_empty) {
+            self.types.remove(&job.job_type);
         }
         if !unchanged.edges {
             self.remove_edges(row);
@@ -316,30 +352,33 @@ impl Tables {
         }
     }
 
-    fn remove_from_type(&mut self, row: &JobRow) {
-        let job = &row.job;
-        let Some(of_type) = self.types.get_mut(&job.job_type) else { return };
-        match (job.status, &job.lease) {
-            (Status::Pending, _) => {
-                let level = Reverse(job.priority);
-                remove_member(&mut of_type.pending, &level, &(job.due_at, row.seq, job.id));
-            }
-            (Status::Running, Some(lease)) => {
-                of_type.running.remove(&(lease.until, row.seq, job.id));
-            }
-            _ => {}
-        }
-        if let Some(count) = of_type.counts.get_mut(job.status as usize) {
+    /// Undoes [`add_to_type`](Self::add_to_type).
+    fn remove_from_type(&mut self, job_type: &TypeName, listed: &Listed) {
+        let Some(of_type) = self.types.get_mut(job_type) else { return };
+        if let Some(count) = of_type.counts.get_mut(listed.status as usize) {
             *count -= 1;
         }
-        if of_type.counts.iter().all(|count| *count == 0) {
-            self.types.remove(&job.job_type);
+        match (listed.status, listed.lease) {
+            (Status::Pending, _) => {
+                let entry = (listed.due_at, listed.seq, listed.id);
+                remove_member(&mut of_type.pending, &Reverse(listed.priority), &entry);
+            }
+            (Status::Running, Some((until, request))) => {
+                of_type.running.remove(&(until, listed.seq, listed.id));
+                if let Some(jobs) = self.requests.get_mut(&request) {
+                    jobs.remove(&listed.id);
+                    if jobs.is_empty() {
+                        self.requests.remove(&request);
+                    }
+                }
+            }
+            _ => {}
         }
     }
 
     fn index_chain(&mut self, row: &ChainRow, moved: bool) {
         if moved {
-            self.chains_by_seq.insert(row.seq, row.id);
+            self.chains_by_seq.insert((row.seq, row.id));
         }
         if let Some(key) = row.key.as_ref().filter(|key| key.held) {
             self.keys.insert((row.chain_type.clone(), key.key.clone()), row.id);
@@ -356,7 +395,7 @@ impl Tables {
 
     fn unindex_chain(&mut self, row: &ChainRow, moved: bool) {
         if moved {
-            self.chains_by_seq.remove(&row.seq);
+            self.chains_by_seq.remove(&(row.seq, row.id));
         }
         if let Some(key) = row.key.as_ref().filter(|key| key.held) {
             let entry = (row.chain_type.clone(), key.key.clone());
@@ -407,145 +446,8 @@ impl Tables {
     }
 }
 
-impl Rows for Tables {
-    type Place = JobId;
-
-    fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>> {
-        Ok(self.jobs.get(&id).cloned())
-    }
-
-    fn chain(&mut self, id: ChainId) -> Result<Option<Arc<ChainRow>>> {
-        Ok(self.chains.get(&id).cloned())
-    }
-
-    fn keyed(&mut self, chain_type: &TypeName, key: &Key) -> Result<Option<ChainId>> {
-        Ok(self.keys.get(&(chain_type.clone(), key.clone())).copied())
-    }
-
-    fn next_seq(&mut self) -> Result<u64> {
-        self.next_seq += 1;
-        Ok(self.next_seq)
-    }
-
-    fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()> {
-        let before = self.install(&key, after.clone());
-        self.log.push(Effect { key, before, after });
-        Ok(())
-    }
-
-    fn mark(&self) -> usize {
-        self.log.len()
-    }
-
-    fn undo_to(&mut self, mark: usize) -> Result<()> {
-        for effect in self.log.split_off(mark).into_iter().rev() {
-            self.install(&effect.key, effect.before);
-        }
-        Ok(())
-    }
-
-    fn leased(&mut self, request: RequestId) -> Result<Vec<Arc<JobRow>>> {
-        let Some(jobs) = self.requests.get(&request) else { return Ok(Vec::new()) };
-        let ids = jobs.iter().filter_map(|seq| self.jobs_by_seq.get(seq));
-        let mut rows: Vec<_> = ids.filter_map(|id| self.jobs.get(id)).cloned().collect();
-        rows.sort_by_key(|row| (Reverse(row.job.priority), row.job.due_at, row.seq));
-        Ok(rows)
-    }
-
-    fn due(&mut self, job_type: &TypeName, now: Timestamp, max: usize) -> Result<Vec<Due<JobId>>> {
-        let Some(of_type) = self.types.get(job_type) else { return Ok(Vec::new()) };
-        let levels = of_type.pending.iter().flat_map(|(Reverse(priority), jobs)| {
-            let due = jobs.iter().take_while(|(due_at, ..)| *due_at <= now);
-            due.map(|(due_at, seq, place)| Due {
-                priority: *priority,
-                due_at: *due_at,
-                seq: *seq,
-                place: *place,
-            })
-        });
-        Ok(levels.take(max).collect())
-    }
-
-    fn due_job(&mut self, due: Due<JobId>) -> Result<Option<Arc<JobRow>>> {
-        self.job(due.place)
-    }
-
-    fn expired_leases(
-        &mut self,
-        types: &Types,
-        except: &[JobId],
-        now: Timestamp,
-        max: usize,
-    ) -> Result<Vec<JobId>> {
-        let except: HashSet<_> = except.iter().collect();
-        let expired = |of_type: &OfType| -> Vec<ByTime> {
-            let expired = of_type.running.iter().take_while(|(until, ..)| *until <= now);
-            expired.filter(|(.., job)| !except.contains(job)).take(max).copied().collect()
-        };
-        let mut jobs: Vec<ByTime> = match types {
-            Types::All => self.types.values().flat_map(expired).collect(),
-            Types::Only(names) => {
-                let names: BTreeSet<_> = names.iter().collect();
-                names.into_iter().filter_map(|name| self.types.get(name)).flat_map(expired).collect()
-            }
-        };
-        jobs.sort_unstable();
-        jobs.truncate(max);
-        Ok(jobs.into_iter().map(|(.., job)| job).collect())
-    }
-
-    fn is_paused(&mut self, job_type: &TypeName) -> Result<bool> {
-        Ok(self.has_paused(job_type))
-    }
-
-    fn first_rippling(&mut self) -> Result<Option<ChainId>> {
-        Ok(self.rippling.first().map(|(.., chain)| *chain))
-    }
-
-    fn next_waiting(&mut self, chain: ChainId, closed_as: ClosedAs) -> Result<Option<JobId>> {
-        let Some(waiting) = self.waiting.get(&chain) else { return Ok(None) };
-        let patient = waiting.patient.first().filter(|_| closed_as == ClosedAs::Completed);
-        Ok(waiting.eager.first().into_iter().chain(patient).min().map(|(_, job)| *job))
-    }
-
-    fn open_dependents(&mut self, chain: ChainId, max: usize) -> Result<Vec<JobId>> {
-        let dependents = self.open_dependents.get(&chain).into_iter().flatten();
-        Ok(dependents.take(max).map(|(_, job)| *job).collect())
-    }
-
-    fn chain_jobs(&mut self, chain: ChainId, indexes: RangeInclusive<u32>, max: usize) -> Result<Vec<JobId>> {
-        Ok(self.jobs_in(chain, indexes).take(max).map(|(_, job)| job).collect())
-    }
-
-    fn first_removable(&mut self, now: Timestamp) -> Result<Option<ChainId>> {
-        Ok(self.removable.first().filter(|(at, ..)| *at <= now).map(|(.., chain)| *chain))
-    }
-
-    fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>> {
-        Ok(self.trimming.first().filter(|(at, _)| *at <= now).map(|(_, chain)| *chain))
-    }
-
-    fn worker(&mut self, id: WorkerId) -> Result<Option<Arc<WorkerInfo>>> {
-        Ok(self.workers.get(&id).cloned())
-    }
-
-    fn expired_workers(&mut self, now: Timestamp, max: usize) -> Result<Vec<WorkerId>> {
-        let expired = self.worker_ends.iter().take_while(|(at, _)| *at <= now);
-        Ok(expired.take(max).map(|(_, worker)| *worker).collect())
-    }
-
-    fn lock(&mut self, name: &LockName) -> Result<Option<LockRow>> {
-        Ok(self.locks.get(name).copied())
-    }
-
-    fn expired_locks(&mut self, now: Timestamp, max: usize) -> Result<Vec<LockName>> {
-        let expired = self.lock_ends.iter().take_while(|(at, _)| *at <= now);
-        Ok(expired.take(max).map(|(_, name)| name.clone()).collect())
-    }
-}
-
 /// Removes a member from one of several sets. Removes the set if it becomes empty.
-fn remove_member<K: Ord, T: Ord>(sets: &mut BTreeMap<K, BTreeSet<T>>, key: &K, member: &T) {
+fn remove_member<K: Ord, T: Copy + Ord>(sets: &mut BTreeMap<K, Sorted<T>>, key: &K, member: &T) {
     let Some(set) = sets.get_mut(key) else { return };
     set.remove(member);
     if set.is_empty() {

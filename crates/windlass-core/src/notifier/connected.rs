@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Marks the listening connection of a notifier as open until it is dropped, also if the task that listens is aborted.
-/// For implementations of [`Notifier::reach`](super::Notifier::reach).
+/// Marks the listening connection of a notifier as open until it is dropped, even if the listening task is aborted. For
+/// implementations of [`Notifier::reach`](super::Notifier::reach).
 #[derive(Debug)]
 #[must_use = "the connection counts as closed when this is dropped"]
 pub struct Connected<'a>(&'a AtomicBool);

@@ -16,7 +16,7 @@ const READ_INTERVAL: Duration = Duration::from_millis(10);
 /// Delay before the next attempt to create a mailbox.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Carries events between processes, for the notifier of a store that is a file or folder. Clones share everything.
+/// Carries events between processes, for the notifier of a store in a file or folder. Clones share everything.
 ///
 /// Events are exchanged through files in a folder, which exists while there are subscribers to events. Nothing is
 /// synced: events are lossy.
@@ -33,8 +33,8 @@ struct Shared {
 }
 
 impl EventFiles {
-    /// Creates the files for the subscribers of `inside`, in `folder`. They get the permissions and the group of `store`.
-    /// Does not access files.
+    /// Prepares the exchange of events through files in `folder`, for the subscribers of `inside`. The files get the
+    /// permissions and the group of `store`. Does not access files yet.
     #[must_use]
     pub fn new(inside: InProcessNotifier, folder: PathBuf, store: PathBuf) -> Self {
         let mailboxes = Mailboxes::new(folder, store, inside.id());
@@ -47,8 +47,7 @@ impl EventFiles {
         self.shared.inside.is_watched() == Some(true) || self.shared.mailboxes.has_others()
     }
 
-    /// Sends an event to the other processes. This is a small write to the system's cache for each process with
-    /// subscribers.
+    /// Sends an event to the other processes: one small write to the page cache for each process with subscribers.
     ///
     /// # Errors
     ///
@@ -60,9 +59,9 @@ impl EventFiles {
         })
     }
 
-    /// Delivers the events of other processes, while there are subscribers. Call this after a subscription to
-    /// [`Topic::Events`], within a runtime. If that runtime ends, subscribers in other runtimes receive a gap and no
-    /// further events of other processes, until the next subscription.
+    /// Delivers the events of other processes while there are subscribers. Call this after a subscription to
+    /// [`Topic::Events`], within a runtime. If that runtime ends, subscribers in other runtimes receive a gap, and no
+    /// further events from other processes until the next subscription.
     pub fn receive(&self) {
         let mut task = self.shared.task();
         self.shared.open();
@@ -139,7 +138,7 @@ impl Drop for Shared {
     }
 }
 
-/// Closes the mailbox if the task ends with its runtime: nothing reads it any more.
+/// Closes the mailbox if the task ends with its runtime, because no task reads it anymore.
 struct Reading {
     shared: Weak<Shared>,
     is_over: bool,

@@ -23,8 +23,10 @@ const BUDGETS_BEFORE_CLEARING: usize = 100;
 #[derive(Clone, Debug, Default)]
 pub struct InProcessNotifier {
     shared: Arc<Mutex<Shared>>,
-    /// The number of subscriptions to events. Outside the mutex because it is read for every job.
+    /// The number of subscriptions to events. Outside the mutex because it is read for every job, like the next one.
     watchers: Arc<AtomicUsize>,
+    /// The number of subscriptions to closed chains.
+    waits: Arc<AtomicUsize>,
     /// Whether all users of the store are in this process.
     is_complete: bool,
     id: InstanceId,
@@ -66,7 +68,7 @@ impl InProcessNotifier {
         Self { is_complete: true, ..Self::default() }
     }
 
-    /// Returns an id that the clones of this notifier share with it, and no other notifier has.
+    /// Returns an id that only this notifier and its clones have.
     #[must_use]
     pub const fn id(&self) -> Uuid {
         self.id.0
@@ -123,11 +125,12 @@ impl Notifier for InProcessNotifier {
             shared.next_subscriber += 1;
             let id = shared.next_subscriber;
             let (weak, ended) = (Arc::downgrade(&self.shared), topics.clone());
-            let watches = usize::from(topics.contains(&Topic::Events));
-            let watchers = Arc::clone(&self.watchers);
-            watchers.fetch_add(watches, Ordering::AcqRel);
+            let counted = [
+                Counted::new(&self.watchers, topics.contains(&Topic::Events)),
+                Counted::new(&self.waits, topics.iter().any(|topic| matches!(topic, Topic::ChainClosed(_)))),
+            ];
             let (publisher, subscription) = Subscription::new(move || {
-                watchers.fetch_sub(watches, Ordering::AcqRel);
+                drop(counted);
                 let Some(shared) = weak.upgrade() else { return };
                 lock(&shared).remove(id, &ended);
             });
@@ -157,7 +160,7 @@ impl Notifier for InProcessNotifier {
     }
 
     fn is_awaited(&self, chain: ChainId) -> bool {
-        self.is_subscribed(&Topic::ChainClosed(chain))
+        self.waits.load(Ordering::Acquire) > 0 && self.is_subscribed(&Topic::ChainClosed(chain))
     }
 
     fn is_watched(&self) -> Option<bool> {
@@ -173,6 +176,23 @@ impl Notifier for InProcessNotifier {
         };
         drop(topics);
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// Counts a subscription until it is dropped.
+struct Counted(Arc<AtomicUsize>, usize);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>, is_counted: bool) -> Self {
+        let by = usize::from(is_counted);
+        count.fetch_add(by, Ordering::AcqRel);
+        Self(Arc::clone(count), by)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::AcqRel);
     }
 }
 
@@ -203,7 +223,7 @@ impl Shared {
 }
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // No code panics while it holds this lock with a change half done, so the data behind a poisoned lock is
+    // No code panics in the middle of a change while it holds this lock, so the data behind a poisoned lock is
     // consistent.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,8 +17,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// A notifier that connects when it is first used. Stores return it from [`Store::notifier`], which must not
 /// connect and may be called outside a runtime.
 ///
-/// If connecting fails, the call returns the error, and further calls fail with the same error for a few
-/// seconds. Then the next call tries again.
+/// If connecting fails, the call returns the error, and further calls fail with the same error for a few seconds. After
+/// that, the next call tries to connect again.
 ///
 /// [`Store::notifier`]: crate::Store::notifier
 pub struct LazyNotifier {
@@ -34,7 +34,7 @@ type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Notifier>>> + Send + S
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Nobody has used it yet.
+    /// It has not been used yet.
     Unused,
     /// A task is opening it.
     Opening,
@@ -44,7 +44,7 @@ enum State {
 }
 
 impl LazyNotifier {
-    /// Creates a notifier that `open` connects.
+    /// Creates a notifier that calls `open` to connect.
     pub fn new(
         open: impl Fn() -> BoxFuture<'static, Result<Arc<dyn Notifier>>> + Send + Sync + 'static,
     ) -> Self {

@@ -3,8 +3,8 @@
 //! A process with subscribers to events has a mailbox: a file in a folder that the processes share. The process keeps the
 //! file locked. Other processes append their events to it. If there is no folder, there are no subscribers.
 //!
-//! A file is named after its owner and a number. The owner is the in-process notifier that the events are for: several
-//! notifiers may share it. Of the mailboxes of one owner, only the latest receives events.
+//! A file name consists of its owner and a number. The owner is the in-process notifier that the events are for;
+//! several notifiers may share it. If an owner has several mailboxes, only the latest receives events.
 //!
 //! A mailbox that is not locked belongs to a process that was killed, and other processes remove it. Nothing is synced:
 //! events are lossy, and a mailbox is useless after a crash.
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// How often a process looks for the mailboxes of others.
+/// How often a process searches for the mailboxes of other processes.
 const REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The size from which a mailbox is replaced by an empty one.
@@ -37,7 +37,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The maximum size of an event.
 const EVENT_MAX_BYTES: usize = 1 << 20;
 
-/// How often to try to create a mailbox while other processes remove the folder or the file.
+/// The number of tries to create a mailbox while other processes remove the folder or the file.
 const CREATE_TRIES: u32 = 5;
 
 /// The number of the next mailbox of this process.
@@ -72,9 +72,9 @@ struct Mailbox {
     file: File,
     /// The number of bytes that were read.
     read: u64,
-    /// The beginning of an event whose rest was not there yet.
+    /// The beginning of an event that was not complete yet.
     partial: Vec<u8>,
-    /// Whether something else than an event was found. The rest is not read.
+    /// Whether something other than an event was found. The rest is not read.
     is_damaged: bool,
 }
 
@@ -105,7 +105,7 @@ impl Mailboxes {
     pub(super) fn send(&self, event: &[u8]) -> io::Result<()> {
         let too_large = || io::Error::new(ErrorKind::FileTooLarge, "the event is too large");
         let length = u32::try_from(event.len()).ok().filter(|_| event.len() <= EVENT_MAX_BYTES);
-        // One write per event: the system does not mix it with what other processes append at the same time.
+        // One write per event, because the system does not interleave a single append with those of other processes.
         let message = [&length.ok_or_else(too_large)?.to_le_bytes(), event].concat();
         let mut sent = Ok(());
         self.others().files.retain_mut(|file| match append(file, &message) {
@@ -251,14 +251,14 @@ fn append(file: &mut File, message: &[u8]) -> io::Result<()> {
     file.write_all(message)
 }
 
-/// Gives a file or folder the group of the store, and its permissions to read and write.
+/// Sets the group of a file or folder to that of the store, and copies the store's read and write permissions.
 #[cfg(unix)]
 fn share(path: &Path, store: &Metadata, is_folder: bool) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-    // Fails if the user is not a member of the group. Then at least the permissions are right.
+    // Fails if the user is not a member of the group. In that case, at least the permissions are right.
     let _ = chown(path, None, Some(store.gid()));
     let mode = store.mode() & 0o666;
-    // A folder can be searched by everyone who may read it. It keeps its special bits, such as an inherited group.
+    // Users that may read a folder may also search it. It keeps its special bits, such as an inherited group.
     let special = fs::metadata(path)?.mode() & 0o7000;
     let mode = if is_folder { special | mode | (mode & 0o444) >> 2 } else { mode };
     fs::set_permissions(path, Permissions::from_mode(mode))

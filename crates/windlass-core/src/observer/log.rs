@@ -5,8 +5,7 @@ use super::{Event, Observer};
 /// Logs each event with [`tracing`], under the target `windlass`. Every client has this observer. Without a
 /// `tracing` subscriber it costs almost nothing.
 ///
-/// Lines that a handler logs are inside the span `attempt`, which has the job, chain, type and attempt number
-/// as fields.
+/// Handlers run inside the span `attempt`, which has the job, chain, type and attempt number as fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log;
 
@@ -98,7 +97,7 @@ fn about_job(event: &Event) {
             line!(warn, about, "attempt failed", error = why, due_at = at);
         }
         Event::AttemptRescheduled(about, at) => line!(info, about, "attempt rescheduled", due_at = at),
-        Event::AttemptReleased(about) => line!(info, about, "attempt released"),
+        Event::AttemptReleased(about) => line!(info, about, "job requeued, its worker is stopping"),
         Event::AttemptReaped(about) => line!(warn, about, "lease expired"),
         Event::JobCompleted(about, Some(next)) => line!(info, about, "job completed", next = next),
         Event::JobCompleted(about, None) => line!(info, about, "job completed"),

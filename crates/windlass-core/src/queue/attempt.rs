@@ -3,23 +3,23 @@ use std::ops::Deref;
 
 use super::Item;
 use crate::chain::Chain;
-use crate::client::{InTx, IntoPlan};
+use crate::client::{InTx, IntoPlan, Start};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
+use crate::job::{Blockers, Entry};
 use crate::store::Transactional;
 use crate::worker::{AnyAttempt, BoxError, OpenPrepare, OpenStep, Stages, View};
 
-/// An attempt of a job of a queue on a store with transactions. Dereferences to [`Item`].
+/// An attempt of a queue job on a store with transactions. Dereferences to [`Item`].
 ///
-/// The handler writes its rows in the transaction that completes the job, as a handler of a job type does with an
-/// [`Attempt`](crate::Attempt): either both are committed or neither. If another consumer has taken the job over,
-/// nothing is committed.
+/// As with an [`Attempt`](crate::Attempt), the handler writes its rows in the transaction that completes the job:
+/// either both are committed or neither is. If another consumer has taken over the job, nothing is committed.
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_core::queue::{ItemAttempt, ItemDone};
-/// use windlass_core::{BoxError, Client, MemoryStore};
+/// use windlass::queue::{ItemAttempt, ItemDone};
+/// use windlass::{BoxError, Client, MemoryStore};
 /// # async fn ask_the_bank(order: u64) -> Result<u64, BoxError> { Ok(order * 100) }
 ///
 /// async fn pay(item: ItemAttempt<u64, MemoryStore>) -> Result<ItemDone<u64, MemoryStore>, BoxError> {
@@ -29,7 +29,7 @@ use crate::worker::{AnyAttempt, BoxError, OpenPrepare, OpenStep, Stages, View};
 ///     Ok(step.done(cents))                                 // the worker commits
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// let client = Client::new(MemoryStore::new());
 /// let payments = client.queue::<u64, u64>("payments").build()?;
 /// let consumer = payments.consume_on(&client, pay).await?;
@@ -41,12 +41,12 @@ use crate::worker::{AnyAttempt, BoxError, OpenPrepare, OpenStep, Stages, View};
 /// A queue does not know the type of its store, so [`consume`](crate::Queue::consume) does not accept such a handler:
 ///
 /// ```compile_fail,E0277
-/// # use windlass_core::queue::{ItemAttempt, ItemDone};
-/// # use windlass_core::{BoxError, Client, MemoryStore};
+/// # use windlass::queue::{ItemAttempt, ItemDone};
+/// # use windlass::{BoxError, Client, MemoryStore};
 /// # async fn pay(item: ItemAttempt<u64, MemoryStore>) -> Result<ItemDone<u64, MemoryStore>, BoxError> {
 /// #     Ok(item.begin().await?.done(700))
 /// # }
-/// # fn main() -> windlass_core::Result<()> {
+/// # fn main() -> windlass::Result<()> {
 /// # let client = Client::new(MemoryStore::new());
 /// # let payments = client.queue::<u64, u64>("payments").build()?;
 /// let consumer = payments.consume(pay);
@@ -149,7 +149,7 @@ impl<P, S: Transactional> fmt::Debug for ItemPrepare<P, S> {
     }
 }
 
-/// The transaction that ends a job of a queue.
+/// The transaction that ends a queue job.
 ///
 /// Call [`done`](Self::done) or [`fail`](Self::fail), and return the result from the handler. If the step is dropped,
 /// the transaction is rolled back.
@@ -170,6 +170,12 @@ impl<S: Transactional> ItemStep<S> {
         self.open.client()
     }
 
+    /// Starts a chain in the transaction: it exists once the transaction commits. See
+    /// [`Client::start`](crate::Client::start).
+    pub fn start<J: Entry>(&mut self, job: J) -> Start<'_, J, <J::Blockers as Blockers>::Initial> {
+        self.client().into_start(job)
+    }
+
     /// Starts chains in the transaction: they exist once it commits. See
     /// [`Client::start_many`](crate::Client::start_many).
     pub async fn start_many<J: IntoPlan>(
@@ -181,12 +187,12 @@ impl<S: Transactional> ItemStep<S> {
 
     /// Completes the job with this result.
     ///
-    /// If the result cannot be encoded, the transaction is rolled back and the job fails, with no more attempts.
+    /// If the result cannot be encoded, the transaction is rolled back and the job fails, without further attempts.
     pub fn done<O>(self, result: O) -> ItemDone<O, S> {
         ItemDone { open: self.open, result: Ok(result) }
     }
 
-    /// Fails the job, with no more attempts. The writes of the transaction are kept.
+    /// Fails the job, without further attempts. The writes of the transaction are kept.
     pub fn fail<O>(self, error: impl Into<BoxError>) -> ItemDone<O, S> {
         ItemDone { open: self.open, result: Err(error.into()) }
     }
@@ -198,7 +204,7 @@ impl<S: Transactional> fmt::Debug for ItemStep<S> {
     }
 }
 
-/// The result of a job of a queue, with the transaction that ends it. The handler returns it.
+/// The result of a queue job, with the transaction that ends the job. The handler returns it.
 ///
 /// The worker stores the result in the transaction and commits it after the handler has returned. If the handler fails
 /// after creating this value, everything is rolled back.

@@ -69,8 +69,9 @@ where
         Worker::new(erased).handlers(handlers)
     }
 
-    /// Returns the handler as part of a worker that may have other handlers, which then share its slots. A handler that
-    /// takes an [`ItemAttempt`](super::ItemAttempt) uses transactions of the worker's store.
+    /// Returns the handler as a set of handlers, to add to a worker that has other handlers too. All of them share the
+    /// worker's slots. A handler that takes an [`ItemAttempt`](super::ItemAttempt) uses transactions of the worker's
+    /// store.
     pub fn handlers<S, M, H: ItemHandler<P, O, S, M>>(&self, handler: H) -> Handlers<S>
     where
         S: Store + ?Sized,
@@ -83,7 +84,7 @@ where
     fn make<S: Store + ?Sized, M, H: ItemHandler<P, O, S, M>>(&self, handler: H) -> Make<S> {
         let shared = Arc::clone(&self.shared);
         Box::new(move |values| {
-            if let Some(missing) = H::lacks(&values) {
+            if let Some(missing) = H::missing(&values) {
                 return Err(missing);
             }
             let context = Arc::new((shared, handler, values));
@@ -143,7 +144,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
         took: Duration,
     ) -> HandlerResult {
         match (self.completed(item, output, took).await, open) {
-            (Ok(outcome), None) => HandlerResult::Plain(Box::new(outcome)),
+            (Ok(outcome), None) => HandlerResult::Plain(outcome),
             (Ok(outcome), Some(open)) => HandlerResult::InTx(open.settle(outcome)),
             (Err(error), open) => {
                 if let Some(open) = open {
@@ -201,7 +202,7 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
 /// Converts the end of an attempt without a transaction.
 fn of(outcome: Result<Outcome, BoxError>) -> HandlerResult {
     match outcome {
-        Ok(outcome) => HandlerResult::Plain(Box::new(outcome)),
+        Ok(outcome) => HandlerResult::Plain(outcome),
         Err(error) => HandlerResult::failed(error),
     }
 }
@@ -219,7 +220,7 @@ pub struct Consume {
 }
 
 impl Consume {
-    /// Passes a value of the application to the handler, if it takes a [`Data`](crate::Data) of its type.
+    /// Passes a value to the handler, if it takes a [`Data`](crate::Data) of this type.
     pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.worker = self.worker.data(value);
         self
@@ -235,7 +236,7 @@ impl Consume {
     ///
     /// # Errors
     ///
-    /// Those of [`Worker::run_until`].
+    /// The same as for [`Worker::run_until`].
     pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
         self.worker.run_until(signal, deadline).await
     }
@@ -274,6 +275,7 @@ impl IntoFuture for Consume {
 /// Prefer [`stop`](Self::stop) to dropping it. When it is dropped, it acquires no more jobs, asks its
 /// handlers to stop, and no longer renews the visibility of their jobs. Other consumers run the unfinished
 /// jobs after their visibility expires.
+#[must_use = "a dropped consumer stops: keep it and call `stop`, or call `run_until` instead of awaiting `consume`"]
 #[derive(Debug)]
 pub struct Consumer {
     running: Running<AnyStore>,

@@ -10,17 +10,17 @@ use crate::error::{Error, ErrorKind, Result};
 /// How many bytes of the hash are kept. 128 bits make accidental collisions negligible.
 const KEPT_BYTES: usize = 16;
 
-/// Derives an id from the payload, so that equal payloads become one job.
+/// Derives an id from the payload, so that equal payloads are deduplicated.
 ///
 /// The id is the first half of the SHA-256 hash of the payload as JSON, with map keys sorted, as 32
 /// hexadecimal digits.
 ///
 /// ```
-/// use windlass_core::queue::content_id;
+/// use windlass::queue::content_id;
 ///
 /// assert_eq!(content_id(&("resize", 200))?, content_id(&("resize", 200))?);
 /// assert_ne!(content_id(&("resize", 200))?, content_id(&("resize", 201))?);
-/// # Ok::<(), windlass_core::Error>(())
+/// # Ok::<(), windlass::Error>(())
 /// ```
 pub fn content_id<T: Serialize + ?Sized>(payload: &T) -> Result<String> {
     let not_encodable = |error: serde_json::Error| {

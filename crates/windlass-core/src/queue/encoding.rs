@@ -22,8 +22,9 @@ use crate::worker::BoxError;
 /// encoding, the attempt fails with an error that names both, and the job is retried.
 ///
 /// ```
-/// use windlass_core::queue::Encoding;
-/// use windlass_core::{BoxError, Client, Codec, MemoryStore};
+/// use windlass::name::Codec;
+/// use windlass::queue::Encoding;
+/// use windlass::{BoxError, Client, MemoryStore};
 ///
 /// #[derive(Clone)]
 /// struct Plain;
@@ -76,7 +77,7 @@ impl<T: Serialize + DeserializeOwned> Encoding<T> for Json {
 /// Encodes a value for storage.
 pub(super) fn write<T: 'static>(encoding: &dyn Encoding<T>, value: &T) -> Result<Payload> {
     let codec = encoding.codec();
-    let bytes = unless_it_panics(|| encoding.encode(value)).map_err(|error| {
+    let bytes = catch_panic(|| encoding.encode(value)).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("cannot encode the value as `{codec}`: {error}"))
             .with_inner(error)
     })?;
@@ -92,14 +93,14 @@ pub(super) fn read<T: 'static>(encoding: &dyn Encoding<T>, payload: &Payload) ->
         );
         return Err(Error::new(ErrorKind::Invalid, text));
     }
-    unless_it_panics(|| encoding.decode(payload.bytes())).map_err(|error| {
+    catch_panic(|| encoding.decode(payload.bytes())).map_err(|error| {
         Error::new(ErrorKind::Invalid, format!("cannot decode the stored `{codec}`: {error}"))
             .with_inner(error)
     })
 }
 
 /// Converts a panic of the encoding into an error.
-fn unless_it_panics<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
+fn catch_panic<T>(call: impl FnOnce() -> Result<T, BoxError>) -> Result<T, BoxError> {
     let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));
     called.unwrap_or_else(|_| Err("the encoding panicked".into()))
 }

@@ -33,8 +33,8 @@ where
 {
     /// Enqueues a job under an id. Await the returned value.
     ///
-    /// While a job with this id is queued, running or has a cached result, no other job with this id is
-    /// accepted, however many callers enqueue it concurrently.
+    /// While a job with this id is queued, running or has a cached result, no other job with this id is accepted, no
+    /// matter how many callers enqueue it concurrently.
     ///
     /// Concurrent calls share a write. If the future is dropped, the job may or may not have been enqueued.
     pub fn enqueue(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Enqueue<'static, P, O> {
@@ -44,15 +44,15 @@ where
 
     /// Enqueues many jobs of this queue, up to 1,000 per command, and returns the outcome of each.
     ///
-    /// A refused job does not affect the others. If a command fails, its jobs and all later ones return its
-    /// error; the jobs of earlier commands are enqueued.
+    /// A refused job does not affect the others. If a command fails, its error is returned for its jobs and for all
+    /// later ones; the jobs of earlier commands are enqueued.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the queue is being drained.
     ///
     /// ```
-    /// # use windlass_core::{Client, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # use windlass::{Client, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
     /// # let client = Client::new(MemoryStore::new());
     /// let squares = client.queue::<u64, u64>("squares").build()?;
     /// let enqueued = squares.enqueue_many((1..=9).map(|n| squares.enqueue(n.to_string(), n))).await?;
@@ -162,8 +162,8 @@ where
 {
     job_options!(attempts);
 
-    /// Sets how long the result is kept. It also applies to the error of a failed job, unless a TTL of errors is set.
-    /// While the job exists, an enqueue with the same id does not change this.
+    /// Sets how long the result is kept. Also applies to the error of a failed job, unless an error TTL is set. While
+    /// the job exists, another enqueue with the same id does not change this.
     pub fn result_ttl(self, ttl: Duration) -> Self {
         let has_error_ttl = self.has_error_ttl;
         self.with(|new| {
@@ -175,7 +175,7 @@ where
         })
     }
 
-    /// Sets how long the job is kept with its error if it fails, or if it is cancelled.
+    /// Sets how long the job is kept, with its error, if it fails or is cancelled.
     pub fn error_ttl(mut self, ttl: Duration) -> Self {
         self.has_error_ttl = true;
         self.with(|new| {
@@ -196,14 +196,14 @@ where
         })
     }
 
-    /// Enqueues the job in a transaction. It is enqueued when the transaction commits, or not at all.
+    /// Enqueues the job in a transaction. The job exists once the transaction has committed.
     ///
     /// Takes a transaction of [`Client::begin`](crate::Client::begin). For a transaction of your own driver, pass
     /// `&mut client.in_tx(&mut tx)`; in a handler, `&mut step.client()`.
     ///
     /// ```
-    /// # use windlass_core::{Client, MemoryStore};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+    /// # use windlass::{Client, MemoryStore};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
     /// # let client = Client::new(MemoryStore::new());
     /// let mails = client.queue::<String, ()>("mails").build()?;
     /// let mut tx = client.begin().await?;

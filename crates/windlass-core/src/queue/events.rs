@@ -43,7 +43,7 @@ pub enum QueueEvent {
         /// The id of the job.
         id: String,
     },
-    /// A job failed for good.
+    /// A job failed permanently.
     Failed {
         /// The id of the job.
         id: String,
@@ -67,7 +67,7 @@ pub enum QueueEvent {
         /// The id of the job.
         id: String,
     },
-    /// A consumer started, or a worker that handles this queue among others.
+    /// A consumer started, or a worker that also handles this queue.
     Started {
         /// The id of the worker.
         worker: WorkerId,
@@ -77,7 +77,7 @@ pub enum QueueEvent {
         /// The id of the worker.
         worker: WorkerId,
     },
-    /// An operation other than a job failed: a hook, a worker's loop, or a command of the store.
+    /// An operation other than a job failed: a hook, a worker's main loop, or a store command.
     Error {
         /// The error, truncated if it is long.
         error: String,
@@ -85,7 +85,7 @@ pub enum QueueEvent {
     /// Events were lost: this reader was slow, there were too many events, the connection was lost, or a
     /// job's id could not be queried.
     Missed {
-        /// The number of lost events, as far as it is known.
+        /// The number of lost events, as far as known.
         count: u64,
     },
 }
@@ -93,12 +93,12 @@ pub enum QueueEvent {
 impl<P, O> Queue<P, O> {
     /// Subscribes to the events of this queue from now on.
     ///
-    /// The stream includes events of this client, and those of other clients that the notifier reaches, also in
-    /// other processes. Those clients begin to publish their events when they learn of the subscription, usually
-    /// within milliseconds.
+    /// The stream includes events of this client, and of other clients that the notifier reaches, including those in
+    /// other processes. Those clients start publishing their events when they learn of the subscription, usually within
+    /// milliseconds.
     ///
-    /// An event is sent after the change it reports is stored. Delivery is lossy: a slow reader loses events
-    /// and receives their number, but never delays a consumer.
+    /// An event is sent after the change it reports is stored. Delivery is lossy: a slow reader loses events and
+    /// receives the number of lost ones, but never delays a consumer.
     ///
     /// # Errors
     /// The error of the notifier, if it does not accept the subscription.
@@ -181,7 +181,7 @@ impl Reader {
         Some(match news.what {
             EventKind::ConsumerStarted => QueueEvent::Started { worker: news.worker? },
             EventKind::ConsumerStopped => QueueEvent::Stopped { worker: news.worker? },
-            EventKind::Trouble => QueueEvent::Error { error: news.error.unwrap_or_default() },
+            EventKind::Error => QueueEvent::Error { error: news.error.unwrap_or_default() },
             EventKind::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
             EventKind::Unknown => return None,
             _ => match self.id(&mut news).await {

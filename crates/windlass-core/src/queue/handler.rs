@@ -11,15 +11,15 @@ use crate::observer::Event;
 use crate::store::{BoxFuture, Transactional};
 use crate::worker::{
     Argument, BoxError, OpenStep, Parked, Scope, SettleAndCommit, Stages, Values, argument, catch_panic,
-    lacks, roll_back, run_closing_hooks,
+    missing, roll_back, run_closing_hooks,
 };
 
 /// An `async fn` that processes the jobs of a queue:
 ///
 /// - `async fn(Item<P>) -> Result<O, E>`, on any store;
 /// - `async fn(ItemAttempt<P, S>) -> Result<ItemDone<O, S>, E>`, on a store with transactions;
-/// - each with up to six more arguments, [`Data<T>`](crate::Data), for values that were passed to the consumer or
-///   worker.
+/// - either of them with up to six more arguments of type [`Data<T>`](crate::Data), for values that were passed to the
+///   consumer or worker.
 ///
 /// `E` is any error.
 #[diagnostic::on_unimplemented(
@@ -36,9 +36,9 @@ pub trait ItemHandler<P, O, S: ?Sized, Marker>: Send + Sync + 'static {
     #[doc(hidden)]
     fn call(&self, item: Item<P>, scope: Scope<S>, values: &Values) -> BoxFuture<'static, Handled<O>>;
 
-    /// Returns the type of the first argument that these values lack.
+    /// Returns the type of the first argument that is missing among these values.
     #[doc(hidden)]
-    fn lacks(values: &Values) -> Option<&'static str>;
+    fn missing(values: &Values) -> Option<&'static str>;
 }
 
 /// The result of a handler, and the transaction that it has left open.
@@ -164,7 +164,7 @@ macro_rules! item_handlers {
                 })
             }
 
-            lacks!($($argument)*);
+            missing!($($argument)*);
         }
 
         impl<P, O, S, F, Fut, E, $($argument),*> ItemHandler<P, O, S, (InTx, $($argument,)*)> for F
@@ -181,7 +181,7 @@ macro_rules! item_handlers {
                 in_tx(item, scope, |attempt| Ok(self(attempt, $(argument::<$argument>(_values)?),*)))
             }
 
-            lacks!($($argument)*);
+            missing!($($argument)*);
         }
     };
 }

@@ -10,23 +10,22 @@ use crate::store::BoxFuture;
 use crate::time::Millis;
 use crate::worker::{BoxError, catch_panic, error_text};
 
-/// The longest time a hook may run. A hook that hangs must not lose completed work.
+/// The timeout of a hook. A hook that hangs must not lose completed work.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The longest time a hook may run after the attempt is aborted. Soon afterwards the attempt can no longer be
-/// settled.
+/// The timeout of a hook after the attempt is aborted. Soon afterwards the attempt can no longer be settled.
 const TIMEOUT_AFTER_ABORT: Duration = Duration::from_millis(50);
 
 pub(super) type Hook<P, O> =
     Box<dyn Fn(Executed<P, O>) -> BoxFuture<'static, Result<Executed<P, O>, BoxError>> + Send + Sync>;
 
-/// A job whose handler succeeded, or failed for good. A hook may change the result, the error and the TTL;
-/// the value it returns is stored.
+/// A job whose handler succeeded or failed permanently. A hook may change the result, the error and the TTL; the value
+/// that it returns is stored.
 ///
 /// ```
 /// # use std::time::Duration;
-/// # use windlass_core::{BoxError, Client, MemoryStore};
-/// use windlass_core::queue::Executed;
+/// # use windlass::{BoxError, Client, MemoryStore};
+/// use windlass::queue::Executed;
 ///
 /// # let client = Client::new(MemoryStore::new());
 /// let shorten = |mut executed: Executed<String, String>| async move {
@@ -45,14 +44,15 @@ pub(super) type Hook<P, O> =
 /// - runs for more than 10 s, or continues after the attempt is aborted;
 /// - returns a TTL of zero or of more than 100 years;
 /// - returns a result that cannot be encoded;
-/// - turns a success into a failure, or the reverse.
+/// - turns a success into a failure, or vice versa.
 ///
-/// The job then ends as if there were no hook, and the observers receive an event. A handler that succeeded
-/// is never run again because of its hook.
+/// In these cases the job ends as if there were no hook, and the observers receive an event. A hook never causes a
+/// handler that succeeded to run again.
 ///
-/// A job fails without its hook in three cases, all in its last attempt. If its payload could not be decoded, there
-/// is no value to pass to the hook. If its worker crashed, the reaper fails it, which may not know this queue. If the
-/// handler ends the job in a transaction and the commit fails, the hook has run with the result of the handler.
+/// There are three cases in which the last attempt of a job fails and the hook does not run for the failure. If the
+/// payload could not be decoded, there is no value to pass to the hook. If the worker crashed, a reaper fails the job,
+/// and it may not know this queue. If the handler ended the job in a transaction and the commit failed, the hook has
+/// already run with the handler's result.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Executed<P, O> {

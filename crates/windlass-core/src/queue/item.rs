@@ -8,7 +8,7 @@ use crate::record::Status;
 use crate::time::Timestamp;
 use crate::worker::{Abort, AnyAttempt};
 
-/// A job of a queue, as its handler receives it. Cheap to clone.
+/// A queue job, as its handler receives it. Cheap to clone.
 pub struct Item<P> {
     shared: Arc<Shared<P>>,
 }
@@ -126,7 +126,7 @@ pub enum ItemState {
     Failing,
     /// The job completed, and its result is kept.
     Completed,
-    /// The job failed for good, and its error is kept.
+    /// The job failed permanently, and its error is kept.
     Failed,
     /// The job was cancelled.
     Cancelled,

@@ -67,13 +67,14 @@ where
         })
     }
 
-    /// Prevents consumers in all processes from acquiring jobs. Running jobs continue, and jobs can still be
-    /// enqueued.
+    /// Pauses the queue: consumers in all processes acquire no more of its jobs. Running jobs continue, and jobs can
+    /// still be enqueued.
     pub async fn pause(&self) -> Result<()> {
         self.shared.client.set_paused(self.name(), true).await
     }
 
-    /// Allows consumers to acquire jobs again. If this queue was being drained, jobs are accepted again too.
+    /// Resumes the queue: consumers can acquire jobs again. If this queue was being drained, it also accepts jobs
+    /// again.
     pub async fn resume(&self) -> Result<()> {
         self.entrance().reopen();
         self.shared.client.set_paused(self.name(), false).await
@@ -85,8 +86,7 @@ where
     /// committed are not waited for.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`] if the queue is not drained after `longest`. Errors of the store are returned
-    /// as they are.
+    /// [`ErrorKind::TimedOut`] if the queue is not drained after `longest`, or an error of the store.
     pub async fn drain(&self, longest: Duration) -> Result<()> {
         self.entrance().close();
         let mut left = "accepted jobs are not stored yet".to_owned();

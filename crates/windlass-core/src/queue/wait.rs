@@ -55,7 +55,9 @@ where
         match joined {
             Joined::Cached(result) => Ok(result),
             Joined::Open(chain, subscription) => {
-                let ending = ChainWait::new(&queue.shared.client, chain, chain.into(), options);
+                let job = describe(id.as_ref(), &queue);
+                let ending =
+                    ChainWait::new(&queue.shared.client, chain, chain.into(), options).of_queue_job(job);
                 queue.result_of(&ending.run_since(began, subscription).await?)
             }
         }

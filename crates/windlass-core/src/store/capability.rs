@@ -62,13 +62,17 @@ impl Capability {
     ];
 }
 
-/// The set of optional features that a store supports.
+/// The set of optional features that a store supports, and the number of exchanges that it handles best at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Capabilities(u32);
+pub struct Capabilities {
+    set: u32,
+    /// One less than the number of exchanges, so that the default is one.
+    more_exchanges: u8,
+}
 
 impl Capabilities {
     /// No optional features.
-    pub const CORE: Self = Self(0);
+    pub const CORE: Self = Self { set: 0, more_exchanges: 0 };
 
     /// Returns the set of all capabilities.
     #[must_use]
@@ -79,12 +83,27 @@ impl Capabilities {
     /// Returns this set with `capability` added.
     #[must_use]
     pub const fn with(self, capability: Capability) -> Self {
-        Self(self.0 | 1 << capability as u8)
+        Self { set: self.set | 1 << capability as u8, ..self }
     }
 
     /// Whether the set contains `capability`.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
-        self.0 & (1 << capability as u8) != 0
+        self.set & (1 << capability as u8) != 0
+    }
+
+    /// Sets how many exchanges a worker may have in flight at the same time. Default: 1, which is also the minimum.
+    ///
+    /// More than one keeps a store busy that would otherwise wait for the worker. It does not pay where concurrent
+    /// exchanges compete for the same rows.
+    #[must_use]
+    pub const fn exchanges_in_flight(self, count: u8) -> Self {
+        Self { more_exchanges: count.saturating_sub(1), ..self }
+    }
+
+    /// Returns how many exchanges a worker may have in flight at the same time.
+    #[must_use]
+    pub const fn max_exchanges(self) -> usize {
+        self.more_exchanges as usize + 1
     }
 }

@@ -28,8 +28,9 @@ use crate::notifier::Notifier;
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
-/// use windlass_core::command::{Command, GetJobs, Reply};
-/// use windlass_core::{BoxFuture, Decorator, MemoryStore, Result, Store, TransactionDecorator, Transactional};
+/// use windlass::command::{Command, GetJobs, Reply};
+/// use windlass::store::{BoxFuture, Decorator, TransactionDecorator};
+/// use windlass::{MemoryStore, Result, Store, Transactional};
 ///
 /// #[derive(Debug)]
 /// struct Counted<S> {

@@ -1,4 +1,4 @@
-//! Conversions from and to the timestamps of [`jiff`].
+//! Conversions to and from the timestamps of [`jiff`].
 
 use crate::limit::TIMESTAMP_MAX_MS;
 use crate::time::Timestamp;

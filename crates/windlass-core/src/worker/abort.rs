@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::task::AbortHandle;
@@ -22,7 +23,7 @@ pub enum AbortReason {
     TimedOut,
     /// The lease could not be renewed in time.
     StoreError,
-    /// The worker is stopping. Jobs that still run at its deadline are released, and their attempts do not
+    /// The worker is stopping. Jobs that are still running at its deadline are requeued, and their attempts do not
     /// count.
     WorkerStopping,
 }
@@ -47,13 +48,19 @@ impl From<Lost> for AbortReason {
 }
 
 /// A signal that asks an attempt to stop, with the reason. All clones share the same signal.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub struct Abort {
-    shared: Arc<Shared>,
+    owner: Arc<dyn Abortable>,
 }
 
+/// Has the state of an [`Abort`].
+pub(super) trait Abortable: Send + Sync {
+    fn signal(&self) -> &AbortSignal;
+}
+
+/// The state of an [`Abort`]. It is a part of the job that a worker holds, which saves an allocation for each attempt.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct AbortSignal {
     state: Mutex<State>,
     /// Created on first use: most handlers never use it.
     token: OnceLock<CancellationToken>,
@@ -69,13 +76,17 @@ struct State {
 }
 
 impl Abort {
+    pub(super) const fn of(owner: Arc<dyn Abortable>) -> Self {
+        Self { owner }
+    }
+
     /// Returns why the attempt should stop, or `None` while it may continue.
     ///
     /// The first reason is kept, unless the attempt loses its job later. The reason for that loss replaces
     /// it.
     #[must_use]
     pub fn reason(&self) -> Option<AbortReason> {
-        self.state().reason
+        self.owner.signal().reason()
     }
 
     /// Waits until the attempt is asked to stop. Returns the reason.
@@ -87,13 +98,37 @@ impl Abort {
     /// Returns a token that is cancelled when the attempt is asked to stop, for APIs that take one.
     #[must_use]
     pub fn token(&self) -> &CancellationToken {
-        let token = self.shared.token.get_or_init(CancellationToken::new);
+        let token = self.owner.signal().token.get_or_init(CancellationToken::new);
         // `abort` sets the reason first, then cancels the token if there is one. Checking the reason after
         // the token exists covers an abort that ran before and found no token.
         if self.reason().is_some() {
             token.cancel();
         }
         token
+    }
+}
+
+impl Default for Abort {
+    fn default() -> Self {
+        Self { owner: Arc::new(AbortSignal::default()) }
+    }
+}
+
+impl fmt::Debug for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Abort").field("reason", &self.reason()).finish_non_exhaustive()
+    }
+}
+
+impl Abortable for AbortSignal {
+    fn signal(&self) -> &Self {
+        self
+    }
+}
+
+impl AbortSignal {
+    pub(super) fn reason(&self) -> Option<AbortReason> {
+        self.state().reason
     }
 
     /// Asks the attempt to stop.
@@ -103,7 +138,7 @@ impl Abort {
             state.reason = Some(reason);
         }
         drop(state);
-        if let Some(token) = self.shared.token.get() {
+        if let Some(token) = self.token.get() {
             token.cancel();
         }
     }
@@ -128,6 +163,6 @@ impl Abort {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

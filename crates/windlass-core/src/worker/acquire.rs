@@ -1,24 +1,28 @@
 //! Acquires jobs for the free slots of a worker and starts their attempts.
 //!
-//! Only one acquire is in flight at a time, either alone or in an exchange that also settles attempts (`settle.rs`).
-//! Two at the same time would count the same free slots, and together they would take more jobs than there are slots.
-//! [`Engine::acquiring`] is the lock; it also holds a request whose reply was lost.
+//! An acquire is sent alone, or in an exchange that also settles attempts (`settle.rs`). A permit of
+//! [`Engine::acquiring`] limits how many are in flight. Each one reserves the slots that it may fill
+//! ([`Outstanding`]). Otherwise two at the same time would count the same free slots, and together they would take more
+//! jobs than there are slots. The reservation of an acquire whose reply was lost stays until a repeat is answered.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
-use super::abort::Abort;
-use super::any_attempt::AnyAttempt;
+use super::any_attempt::HeldJob;
 use super::engine::Engine;
+use super::settle::Settling;
+use super::slot::Outstanding;
 use super::task;
 use crate::client::{Announcements, answered};
-use crate::command::{Acquire, AcquireReply, Acquired, Outcome, Quota, Schedule, Settlement};
+use crate::command::{Acquire, AcquireReply, Acquired, Outcome, Quota, Schedule};
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::{ErrorText, TypeName};
-use crate::observer::{About, Event};
+use crate::observer::Event;
 use crate::store::Store;
 use crate::time::Millis;
 
@@ -31,43 +35,110 @@ pub(super) struct Acquisition {
     pub(super) acquired: u32,
 }
 
+impl Acquisition {
+    /// Nothing was requested, because no slot was free.
+    const NONE: Self = Self { requested: 0, acquired: 0 };
+}
+
+/// An acquire in flight. If it is dropped before [`answered`](Self::answered), its reply is lost, and the next acquire
+/// repeats it.
+pub(super) struct InFlight<'e, S: Store + ?Sized> {
+    engine: &'e Arc<Engine<S>>,
+    request: RequestId,
+    requested: u32,
+    requested_at: Instant,
+    is_answered: bool,
+    _permit: SemaphorePermit<'e>,
+}
+
+impl<S: Store + ?Sized> InFlight<'_, S> {
+    /// Starts an attempt of each acquired job. The reservation of the slots ends only then: until the slots are occupied,
+    /// another acquire would count them as free.
+    pub(super) fn answered(mut self, reply: AcquireReply) -> Acquisition {
+        // First: a repeat after a panic would start the same attempts again.
+        self.is_answered = true;
+        let acquired = self.engine.start_attempts(reply, self.requested_at);
+        self.engine.has_backlog.store(acquired >= self.requested, Ordering::Relaxed);
+        Acquisition { requested: self.requested, acquired }
+    }
+}
+
+impl<S: Store + ?Sized> Drop for InFlight<'_, S> {
+    fn drop(&mut self) {
+        let mut slots = self.engine.slots();
+        if self.is_answered {
+            slots.outstanding.retain(|outstanding| outstanding.acquire.request != self.request);
+        } else {
+            let mut outstanding = slots.outstanding.iter_mut();
+            if let Some(lost) = outstanding.find(|outstanding| outstanding.acquire.request == self.request) {
+                lost.is_in_flight = false;
+            }
+        }
+    }
+}
+
 impl<S: Store + ?Sized> Engine<S> {
     /// Acquires jobs for the free slots and starts their attempts.
     pub(super) async fn acquire(self: &Arc<Self>) -> Result<Acquisition> {
-        // Held until the reply has been turned into occupied slots.
-        let mut unanswered = self.acquiring.lock().await;
-        let acquire = self.next_acquire(&mut unanswered)?;
-        if acquire.max == 0 || acquire.types.is_empty() {
-            return Ok(Acquisition { requested: 0, acquired: 0 });
-        }
-        let (requested, requested_at) = (acquire.max, Instant::now());
-        // Keep the request before sending it. If the call fails or is dropped, the store may have leased jobs
-        // all the same; repeating the request returns them.
-        *unanswered = Some(acquire.clone());
+        let Ok(permit) = self.acquiring.acquire().await else { return Ok(Acquisition::NONE) };
+        let Some((acquire, in_flight)) = self.request_jobs(permit, &[]) else { return Ok(Acquisition::NONE) };
         let reply = answered(self.client.store().acquire(acquire)).await?;
-        *unanswered = None;
-        Ok(Acquisition { requested, acquired: self.start_attempts(reply, requested_at) })
+        Ok(in_flight.answered(reply))
     }
 
-    /// Returns the acquire whose reply was lost, or a new one for all free slots. The caller holds
-    /// `acquiring`.
-    pub(super) fn next_acquire(&self, unanswered: &mut Option<Acquire>) -> Result<Acquire> {
-        match unanswered.take() {
-            Some(acquire) => Ok(acquire),
-            None => self.acquire_request(),
-        }
+    /// Returns the acquire whose reply was lost, or a new one for all free slots, and reserves these slots. The slots of
+    /// the attempts in `settling` are leaving, and count as free. Returns `None` if no slot is free.
+    pub(super) fn request_jobs<'e>(
+        self: &'e Arc<Self>,
+        permit: SemaphorePermit<'e>,
+        settling: &[Settling<S>],
+    ) -> Option<(Acquire, InFlight<'e, S>)> {
+        let mut slots = self.slots();
+        let acquire = match slots.outstanding.iter_mut().find(|outstanding| !outstanding.is_in_flight) {
+            // It may not cover the slots of `settling`, so these are not leaving: they notify the loop when they are freed.
+            Some(lost) => {
+                lost.is_in_flight = true;
+                lost.acquire.clone()
+            }
+            None => {
+                slots.mark_leaving(settling, true);
+                let (free, quotas) = slots.free(self);
+                let acquire = self.acquire_request(free, &quotas);
+                if acquire.max == 0 || acquire.types.is_empty() {
+                    slots.mark_leaving(settling, false);
+                    return None;
+                }
+                // Keep the request before it is sent. If the call fails or is dropped, the store may have leased jobs
+                // all the same; repeating the request returns them.
+                slots.outstanding.push(Outstanding { acquire: acquire.clone(), quotas, is_in_flight: true });
+                acquire
+            }
+        };
+        let in_flight = InFlight {
+            engine: self,
+            request: acquire.request,
+            requested: acquire.max,
+            requested_at: Instant::now(),
+            is_answered: false,
+            _permit: permit,
+        };
+        Some((acquire, in_flight))
     }
 
-    /// Repeats an acquire whose reply was lost, when the worker stops. The jobs that it returns are released
+    /// Repeats the acquires whose replies were lost, when the worker stops. The jobs that they return are released
     /// immediately instead of staying leased until they expire.
-    pub(super) async fn recover_acquire(self: &Arc<Self>) -> Result<()> {
-        let mut unanswered = self.acquiring.lock().await;
-        if let Some(acquire) = unanswered.clone() {
-            let requested_at = Instant::now();
-            self.start_attempts(self.client.store().acquire(acquire).await?, requested_at);
-            *unanswered = None;
+    pub(super) async fn recover_acquires(self: &Arc<Self>) -> Result<()> {
+        loop {
+            // First, because an exchange in flight holds one, and its reply may be lost too.
+            let permits = u32::try_from(self.client.store().capabilities().max_exchanges()).unwrap_or(1);
+            let Ok(all) = self.acquiring.acquire_many(permits).await else { return Ok(()) };
+            if self.slots().outstanding.is_empty() {
+                return Ok(());
+            }
+            let Some((acquire, in_flight)) = self.request_jobs(all, &[]) else { return Ok(()) };
+            let reply = self.client.store().acquire(acquire).await?;
+            in_flight.answered(reply);
         }
-        Ok(())
     }
 
     /// Starts an attempt of each acquired job. Returns the number of jobs.
@@ -94,39 +165,41 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Without this, the job would stay leased until its lease expires. Without the delay, this worker might
     /// acquire it again immediately, and so on.
     fn put_back(self: &Arc<Self>, acquired: Acquired) {
-        let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), self.about());
-        let about = Arc::new(attempt.about());
-        self.dispatcher().observe(&Event::HandlerMissing(About::clone(&about)));
-        let text = format!("worker {} has no handler for job type `{}`", self.id, about.job_type);
+        let held = HeldJob::new(acquired, self.about());
+        self.dispatcher().observe(&Event::HandlerMissing(held.about()));
+        let text = format!("worker {} has no handler for job type `{}`", self.id, held.acquired.job.job_type);
         let outcome = Outcome::Reschedule {
             schedule: Schedule::After(UNHANDLED_DELAY),
             error: Some(ErrorText::new(text)),
         };
-        let settlement = Settlement { job: attempt.job().id, fence: attempt.job().fence, outcome };
         let engine = Arc::clone(self);
         // It occupies no slot, so `stop` waits for it separately. If the store stays unreachable, the lease expires.
         self.put_backs.spawn(async move {
             tokio::select! {
-                _ = engine.settle(settlement, &about) => {}
+                _ = engine.settle(outcome, &held) => {}
                 () = engine.stopped.cancelled() => {}
             }
         });
     }
 
-    /// Returns an acquire request for all free slots.
-    fn acquire_request(&self) -> Result<Acquire> {
-        let (free, quotas) = self.free();
-        let mut types = Vec::new();
-        for (handler, max) in self.handlers.iter().zip(quotas).filter(|(_, max)| *max > 0) {
-            let lease = Millis::try_from(handler.options.lease)?;
-            types.extend(handler.types.iter().map(|job_type| Quota {
+    /// Returns a new acquire request for the free slots.
+    fn acquire_request(&self, free: u32, quotas: &[u32]) -> Acquire {
+        let open = self.handlers.iter().zip(quotas).filter(|(_, max)| **max > 0);
+        let types = open.flat_map(|(handler, max)| {
+            let quota = |job_type: &TypeName| Quota {
                 job_type: job_type.clone(),
-                max,
-                lease,
-            }));
+                max: *max,
+                lease: handler.options.lease_ms(),
+            };
+            handler.types.iter().map(quota)
+        });
+        Acquire {
+            request: RequestId::new(),
+            worker: self.id,
+            worker_name: self.name.clone(),
+            types: types.collect(),
+            max: free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX)),
         }
-        let max = free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX));
-        Ok(Acquire { request: RequestId::new(), worker: self.id, worker_name: self.name.clone(), types, max })
     }
 
     /// Whether a job of this type could be acquired now.

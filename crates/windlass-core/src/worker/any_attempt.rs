@@ -1,10 +1,11 @@
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
-use super::abort::Abort;
+use super::abort::{Abort, AbortSignal, Abortable};
 use crate::command::{Acquired, BlockerOutput};
-use crate::id::WorkerId;
+use crate::id::{Fence, JobId, WorkerId};
 use crate::name::{Key, WorkerName};
 use crate::observer::{About, AboutWorker};
 use crate::record::{JobRecord, Retention};
@@ -12,28 +13,67 @@ use crate::time::Timestamp;
 
 /// An attempt of a job of any type, for middleware, hooks, and handlers of types that are named at run time.
 pub struct AnyAttempt {
-    /// Boxed, so that an attempt is cheap to move.
-    pub(super) acquired: Box<Acquired>,
-    pub(super) abort: Abort,
-    worker: AboutWorker,
+    pub(super) held: Arc<HeldJob>,
+    abort: Abort,
     extensions: BTreeMap<TypeId, Box<dyn Any + Send + Sync>>,
 }
 
+/// A job that a worker holds. The attempt shares it with its slot and its settlement.
+pub(crate) struct HeldJob {
+    pub(super) acquired: Acquired,
+    pub(super) worker: AboutWorker,
+    /// Asks the attempt to stop.
+    pub(super) signal: AbortSignal,
+}
+
+impl Abortable for HeldJob {
+    fn signal(&self) -> &AbortSignal {
+        &self.signal
+    }
+}
+
+impl HeldJob {
+    #[inline]
+    pub(super) fn new(acquired: Acquired, worker: AboutWorker) -> Arc<Self> {
+        Arc::new(Self { acquired, worker, signal: AbortSignal::default() })
+    }
+
+    pub(super) const fn id(&self) -> (JobId, Fence) {
+        (self.acquired.job.id, self.acquired.job.fence)
+    }
+
+    /// Returns the job as events describe it. Call this only if there is an event: it copies much.
+    pub(crate) fn about(&self) -> About {
+        let JobRecord { id: job, job_type, chain, chain_type, attempt, .. } = &self.acquired.job;
+        About {
+            job: *job,
+            job_type: job_type.clone(),
+            chain: *chain,
+            chain_type: chain_type.clone(),
+            key: self.acquired.key.clone(),
+            attempt: Some(*attempt),
+            worker: Some(self.worker.id),
+            worker_name: self.worker.name.clone(),
+        }
+    }
+}
+
 impl AnyAttempt {
-    pub(super) const fn new(acquired: Box<Acquired>, abort: Abort, worker: AboutWorker) -> Self {
-        Self { acquired, abort, worker, extensions: BTreeMap::new() }
+    pub(super) fn new(held: Arc<HeldJob>) -> Self {
+        let abort = Abort::of(Arc::<HeldJob>::clone(&held));
+        Self { held, abort, extensions: BTreeMap::new() }
     }
 
     /// Returns the job as it was acquired.
     #[must_use]
     pub fn job(&self) -> &JobRecord {
-        &self.acquired.job
+        &self.held.acquired.job
     }
 
     /// Returns the number of this attempt, counted from 1.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.acquired.job.attempt
+        self.held.acquired.job.attempt
     }
 
     /// Whether this is the last allowed attempt: if it fails, the job fails.
@@ -45,51 +85,41 @@ impl AnyAttempt {
     /// Returns the key of the job's chain.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
-        self.acquired.key.as_ref().map(Key::as_str)
+        self.held.acquired.key.as_ref().map(Key::as_str)
     }
 
     /// Returns when the job's chain was created.
     #[must_use]
     pub fn chain_created_at(&self) -> Timestamp {
-        self.acquired.chain_created_at
+        self.held.acquired.chain_created_at
     }
 
     /// Returns how long the job's chain is kept after it closes.
     #[must_use]
     pub fn retention(&self) -> Retention {
-        self.acquired.retention
+        self.held.acquired.retention
     }
 
     /// Returns the outputs of the job's blockers, in the order in which they were declared.
     #[must_use]
     pub fn blockers(&self) -> &[BlockerOutput] {
-        &self.acquired.blockers
+        &self.held.acquired.blockers
     }
 
     /// Returns the id of the worker that runs the attempt.
     #[must_use]
-    pub const fn worker(&self) -> WorkerId {
-        self.worker.id
+    pub fn worker(&self) -> WorkerId {
+        self.held.worker.id
     }
 
     /// Returns the name of the worker that runs the attempt, if it has one.
     #[must_use]
-    pub const fn worker_name(&self) -> Option<&WorkerName> {
-        self.worker.name.as_ref()
+    pub fn worker_name(&self) -> Option<&WorkerName> {
+        self.held.worker.name.as_ref()
     }
 
     pub(crate) fn about(&self) -> About {
-        let JobRecord { id: job, job_type, chain, chain_type, .. } = self.job();
-        About {
-            job: *job,
-            job_type: job_type.clone(),
-            chain: *chain,
-            chain_type: chain_type.clone(),
-            key: self.acquired.key.clone(),
-            attempt: Some(self.attempt()),
-            worker: Some(self.worker.id),
-            worker_name: self.worker.name.clone(),
-        }
+        self.held.about()
     }
 
     /// Returns the signal that asks the attempt to stop.

@@ -10,12 +10,12 @@ use super::any_attempt::AnyAttempt;
 use super::next::{ContinuationOf, Next, complete};
 use super::stages::{OpenPrepare, OpenStep, Stages, View};
 use crate::chain::Chain;
-use crate::client::{InTx, IntoPlan};
+use crate::client::{InTx, IntoPlan, Start};
 use crate::command::Outcome;
 #[cfg(doc)]
 use crate::error::ErrorKind;
-use crate::error::Result;
-use crate::job::{Blockers, Job};
+use crate::error::{Error, Result};
+use crate::job::{Blockers, Entry, Job};
 use crate::record::JobRecord;
 use crate::store::Transactional;
 
@@ -34,8 +34,8 @@ impl<J: Job> Ctx<J> {
     /// Decodes the input and the outputs of blockers. Fails if they do not decode as the types of this
     /// program.
     pub(super) fn new(attempt: AnyAttempt) -> Result<Self> {
-        let input = attempt.acquired.job.input.decode()?;
-        let blockers = J::Blockers::decode(&attempt.acquired.blockers)?;
+        let input = attempt.held.acquired.job.input.decode()?;
+        let blockers = J::Blockers::decode(&attempt.held.acquired.blockers)?;
         Ok(Self { shared: Arc::new(CtxShared { input, blockers, attempt }) })
     }
 
@@ -126,7 +126,7 @@ impl<J: Job> fmt::Debug for Ctx<J> {
 ///   transaction.
 ///
 /// ```
-/// # use windlass_core::{Attempt, BoxError, Done, Job, MemoryStore};
+/// # use windlass::{Attempt, BoxError, Done, Job, MemoryStore};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Pay { order: u64 }
 /// # impl Job for Pay { const NAME: &'static str = "pay"; type Output = u64; type Next = (); type Blockers = (); }
 /// # async fn ask_the_bank(order: u64) -> Result<u64, BoxError> { Ok(order * 100) }
@@ -254,6 +254,12 @@ impl<J: Job, S: Transactional> Step<J, S> {
         self.open.client()
     }
 
+    /// Starts a chain in the transaction: it exists once the transaction commits. See
+    /// [`Client::start`](crate::Client::start).
+    pub fn start<N: Entry>(&mut self, job: N) -> Start<'_, N, <N::Blockers as Blockers>::Initial> {
+        self.client().into_start(job)
+    }
+
     /// Starts chains in the transaction: they exist once it commits. See
     /// [`Client::start_many`](crate::Client::start_many).
     pub async fn start_many<P: IntoPlan>(
@@ -274,7 +280,7 @@ impl<J: Job, S: Transactional> Step<J, S> {
         self.end(continuation.into_continuation().outcome())
     }
 
-    /// Fails the job and its chain, with no more attempts. The writes of the transaction are kept.
+    /// Fails the job and its chain, without further attempts. The writes of the transaction are kept.
     pub fn fail(self, error: impl Into<BoxError>) -> Result<Done<J, S>> {
         self.end(Next::<J>::fail(error).0)
     }
@@ -286,7 +292,7 @@ impl<J: Job, S: Transactional> Step<J, S> {
     }
 
     fn end(self, outcome: Result<Outcome>) -> Result<Done<J, S>> {
-        Ok(Done { outcome: outcome?, step: self })
+        Ok(Done { outcome: outcome.map_err(Error::of_outcome)?, step: self })
     }
 }
 
@@ -296,7 +302,7 @@ impl<J: Job, S: Transactional> fmt::Debug for Step<J, S> {
     }
 }
 
-/// The outcome of a job, with the transaction that ends it. The handler returns it.
+/// The outcome of a job, with the transaction that ends the job. The handler returns it.
 ///
 /// The worker settles the job in the transaction and commits it after the handler has returned. If the
 /// handler fails after creating this value, everything is rolled back.

@@ -18,10 +18,9 @@ use super::keeper::{beat, keep};
 use super::main_loop::{Loop, RECOVERY, hear_losses};
 use super::middleware::Middleware;
 use super::options::HandlerOptions;
-use super::settle::Settling;
 use crate::client::{Client, EventKind, EventMessage};
 use crate::clock::far;
-use crate::command::{Outcome, Retire, Settled, Settlement};
+use crate::command::{Outcome, Retire, Settled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::job::{Backoff, Job};
@@ -33,7 +32,7 @@ use crate::store::{Capability, Store, Transactional};
 /// The default number of attempts that run at the same time.
 const CONCURRENCY: u32 = 10;
 
-/// A worker that has not been started: its handlers, their values and its limits.
+/// A worker that has not been started, with its handlers, their values and its settings.
 #[must_use = "a worker does nothing until it is started"]
 pub struct Worker<S: ?Sized> {
     client: Client<S>,
@@ -63,14 +62,14 @@ impl<S: Store + ?Sized> Worker<S> {
         }
     }
 
-    /// Passes a value of the application to the handlers that take a [`Data`](crate::Data) of its type. A later value
-    /// of the same type replaces an earlier one.
+    /// Passes a value to the handlers that take a [`Data`](crate::Data) of this type. A later value of the same type
+    /// replaces an earlier one.
     pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.handlers = self.handlers.data(value);
         self
     }
 
-    /// Sets how many attempts run at the same time. Default: 10.
+    /// Sets how many attempts run concurrently. Default: 10.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.settings.concurrency = slots;
         self
@@ -82,8 +81,8 @@ impl<S: Store + ?Sized> Worker<S> {
         self
     }
 
-    /// Sets the delay before the worker tries again after an error of the store. The first success resets it. Default:
-    /// 100 ms, doubled up to 30 s, with 20 % jitter.
+    /// Sets the backoff after a store error. The first success resets it. Default: 100 ms, doubled up to 30 s, with 20
+    /// % jitter.
     pub fn recovery(mut self, backoff: Backoff) -> Self {
         self.settings.recovery = backoff;
         self
@@ -115,7 +114,7 @@ impl<S: Store + ?Sized> Worker<S> {
         Probe::new(Arc::clone(&self.health))
     }
 
-    /// Runs jobs of one type with this handler. Jobs of types without a handler are left to other workers.
+    /// Runs jobs of one type with this handler. A worker acquires only jobs of types that it has handlers for.
     pub fn handle<J: Job, M>(self, handler: impl Handler<J, S, M>) -> Self {
         self.handle_with(HandlerOptions::new(), handler)
     }
@@ -144,15 +143,15 @@ impl<S: Store + ?Sized> Worker<S> {
         self
     }
 
-    /// Wraps every attempt in this middleware. The first one added is the outermost. All of them are outside
-    /// the middleware of handler sets.
+    /// Wraps every attempt in this middleware. The first one added is the outermost. The middleware of the worker wraps
+    /// that of handler sets.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.handlers = self.handlers.middleware(middleware);
         self
     }
 
-    /// Adds hooks to the transactions of all attempts. They come before the hooks of handler sets in the
-    /// order that [`Hooks`] describes.
+    /// Adds hooks to the transactions of all attempts. In the order that [`Hooks`] describes, they come before the
+    /// hooks of handler sets.
     pub fn hooks(mut self, hooks: impl Hooks<S::Tx>) -> Self
     where
         S: Transactional,
@@ -174,10 +173,9 @@ impl<S: Store + ?Sized> Worker<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the worker has no handler or no slot, if it has too many slots, if the poll
-    /// interval or the recovery delay is shorter than 1 ms, if the name is invalid, if a job type has two handlers or unusable
-    /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is
-    /// missing.
+    /// [`ErrorKind::Invalid`] if the worker has no handler, if the concurrency is out of range, if the poll interval or
+    /// the recovery delay is shorter than 1 ms, if the name is invalid, if a job type has two handlers or invalid
+    /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is missing.
     pub async fn start(self) -> Result<Running<S>> {
         let Self { client, handlers, defaults, required, settings, health } = self;
         let handlers = handlers.build(defaults, &required)?;
@@ -196,25 +194,25 @@ impl<S: Store + ?Sized> Worker<S> {
         Ok(Running { engine, main: Some(main), keepers })
     }
 
-    /// Starts the worker, runs it until `signal` completes, and [stops](Running::stop) it with this deadline. For a
-    /// [`Probe`], call [`start`](Self::start) and [`Running::stop`] instead.
+    /// Starts the worker, runs it until `signal` completes, and [stops](Running::stop) it with this deadline. To use a
+    /// [`Probe`], call [`probe`](Self::probe) first.
     ///
     /// ```no_run
     /// # use std::time::Duration;
-    /// # use windlass_core::{Client, Ctx, Entry, Job, MemoryStore, Result, Worker, shutdown_signal};
+    /// # use windlass::{Client, Ctx, Entry, Job, MemoryStore, Result, Worker, shutdown_signal};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
     /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
     /// # impl Entry for Mail {}
     /// # async fn send(_: Ctx<Mail>) -> Result<()> { Ok(()) }
-    /// # async fn run(client: Client<MemoryStore>) -> windlass_core::Result<()> {
+    /// # async fn run(client: Client<MemoryStore>) -> windlass::Result<()> {
     /// Worker::new(&client).handle(send).run_until(shutdown_signal(), Duration::from_secs(15)).await?;
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
     ///
-    /// Those of [`start`](Self::start), and [`ErrorKind::Invalid`] if the deadline is zero: then the worker does not
-    /// start.
+    /// The same as for [`start`](Self::start), and [`ErrorKind::Invalid`] if the deadline is zero. In that case the
+    /// worker does not start.
     pub async fn run_until(self, signal: impl Future, deadline: Duration) -> Result<()> {
         if deadline.is_zero() {
             return Err(Error::new(ErrorKind::Invalid, ZERO_DEADLINE));
@@ -263,9 +261,9 @@ impl Settings {
 
 /// A running worker.
 ///
-/// If it is dropped, it acquires no more jobs and renews no leases. Running handlers are asked to stop. They
-/// can still complete their jobs as long as no other worker has taken the jobs over. Prefer
-/// [`stop`](Self::stop).
+/// If it is dropped, it acquires no more jobs and renews no leases. Running handlers are asked to stop. They can still
+/// complete their jobs as long as no other worker has taken over the jobs. Prefer [`stop`](Self::stop).
+#[must_use = "a dropped worker stops: keep it and call `stop`, or call `run_until` instead of `start`"]
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,
@@ -290,8 +288,8 @@ impl<S: Store + ?Sized> Running<S> {
         Probe::new(Arc::clone(&self.engine.health))
     }
 
-    /// Returns how many jobs the worker has found by polling, without having been notified of them. If this grows
-    /// steadily, notifications do not arrive: see [`Client::reach`].
+    /// Returns how many jobs the worker has found by polling, without a notification. If this number grows steadily,
+    /// notifications do not arrive: see [`Client::reach`].
     #[must_use]
     pub fn found_by_polling(&self) -> u64 {
         self.engine.found_by_polling.load(Ordering::Relaxed)
@@ -299,15 +297,15 @@ impl<S: Store + ?Sized> Running<S> {
 
     /// Stops the worker: lets its handlers finish, but not beyond `deadline`.
     ///
-    /// Acquires no more jobs, and waits for the handlers to end. Those that still run shortly before the
-    /// deadline are asked to stop: after four fifths of it, or 5 s before it if that is later. Jobs that still
-    /// run at the deadline are released; their attempts do not count.
+    /// Acquires no more jobs, and waits for the handlers to end. Handlers that are still running shortly before the
+    /// deadline are asked to stop: 5 s before a deadline of 25 s or more, after four fifths of a shorter one. Jobs
+    /// that are still running at the deadline are requeued; their attempts do not count.
     ///
-    /// If the store does not answer, the stop ends up to 15 s after the deadline. Choose the deadline so that
-    /// this time is left before the process is killed: on Kubernetes, 30 s after it was asked to stop by default.
+    /// If the store does not answer, the stop ends up to 15 s after the deadline. Choose the deadline so that this time
+    /// is left before the process is killed. By default, Kubernetes kills it 30 s after SIGTERM.
     ///
-    /// A deadline of zero is probably a mistake: it is the same as [`stop_now`](Self::stop_now) with zero, which drops
-    /// the handlers immediately, and logs a warning.
+    /// A deadline of zero drops the handlers immediately, as it does in [`stop_now`](Self::stop_now). It is probably a
+    /// mistake here, so it logs a warning.
     pub async fn stop(self, deadline: Duration) {
         if deadline.is_zero() {
             let (worker, worker_name) = (self.engine.id, self.engine.about().name);
@@ -319,7 +317,7 @@ impl<S: Store + ?Sized> Running<S> {
     }
 
     /// Like [`stop`](Self::stop), but asks the handlers to stop immediately. They have until `deadline` to end. With a
-    /// deadline of zero, they are dropped at once, and their jobs are released.
+    /// deadline of zero, they are dropped at once, and their jobs are requeued.
     pub async fn stop_now(self, deadline: Duration) {
         self.end(Instant::now(), far(deadline)).await;
     }
@@ -336,12 +334,12 @@ impl<S: Store + ?Sized> Running<S> {
         if let Some(mut main) = self.main.take()
             && timeout_at(asks_at.max(Instant::now() + STOP_GRACE), &mut main).await.is_err()
         {
-            // The loop hangs in a store call. If that call leases jobs later, and `recover_acquire` does not get
+            // The loop hangs in a store call. If that call leases jobs later, and `recover_acquires` does not get
             // them, they are requeued when their leases expire.
             main.abort();
             let _ = main.await;
         }
-        let _ = timeout_at(asks_at.max(Instant::now() + STOP_GRACE), engine.recover_acquire()).await;
+        let _ = timeout_at(asks_at.max(Instant::now() + STOP_GRACE), engine.recover_acquires()).await;
         // The main loop has ended, and with it the subscription by which handlers learn that they have lost their jobs.
         let hearing = tokio::spawn(hear_losses(Arc::clone(&engine)));
         engine.emptied(asks_at).await;
@@ -388,7 +386,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Asks all handlers to stop.
     fn abort_all(&self) {
         let slots = self.slots();
-        slots.running.values().for_each(|slot| slot.abort.abort(AbortReason::WorkerStopping));
+        slots.running.values().for_each(|slot| slot.held.signal.abort(AbortReason::WorkerStopping));
     }
 
     /// Waits until all slots are free, at most until `until`.
@@ -406,15 +404,13 @@ impl<S: Store + ?Sized> Engine<S> {
     async fn release(self: &Arc<Self>) {
         let until = last_call();
         let mut releases = JoinSet::new();
-        for ((job, fence), slot) in self.slots().running.iter().filter(|(_, slot)| !slot.settling) {
-            slot.abort.end();
-            let (engine, about) = (Arc::clone(self), Arc::clone(&slot.about));
-            let settlement = Settlement { job: *job, fence: *fence, outcome: Outcome::Release };
-            let settling = Arc::new(Settling { settlement, about });
+        for slot in self.slots().running.values().filter(|slot| !slot.settling) {
+            slot.held.signal.end();
+            let (engine, held) = (Arc::clone(self), Arc::clone(&slot.held));
             releases.spawn(async move {
                 // `Busy` until the transaction of the ended handler has been rolled back. An error may be
                 // transient.
-                while let Ok(Settled::Busy) | Err(_) = engine.settlements.add(Arc::clone(&settling)).await {
+                while let Ok(Settled::Busy) | Err(_) = engine.try_settle(Outcome::Release, &held).await {
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             });
@@ -423,7 +419,7 @@ impl<S: Store + ?Sized> Engine<S> {
         let _ = timeout_at(until, released).await;
         self.emptied(until).await;
         // End the attempts whose settlement hangs, so that no transaction stays open after the stop.
-        self.slots().running.values().for_each(|slot| slot.abort.end());
+        self.slots().running.values().for_each(|slot| slot.held.signal.end());
     }
 }
 

@@ -1,20 +1,21 @@
-//! Values of the application that handlers take as arguments.
+//! Application values that handlers take as arguments.
 
 use std::any::{Any, TypeId, type_name};
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use foldhash::HashMap;
+
 use crate::error::{Error, ErrorKind, Result};
 
-/// A value of the application, as an argument of a handler: a pool, an HTTP client, the configuration.
+/// An application value that a handler takes as an argument: a pool, an HTTP client, the configuration.
 ///
-/// The worker finds it by its type among the values that were passed to [`Worker::data`](crate::Worker::data) or
+/// The worker looks the value up by type among those that were passed to [`Worker::data`](crate::Worker::data) or
 /// [`Handlers::data`](crate::Handlers::data), and clones it for each attempt. Wrap values that are expensive to clone
-/// in an [`Arc`]. To pass two values of one type, wrap each in a type of its own.
+/// in an [`Arc`]. To pass two values of the same type, wrap each in a newtype.
 ///
 /// ```
-/// # use windlass_core::{Client, Ctx, Data, Entry, Job, MemoryStore, Result, Worker};
+/// # use windlass::{Client, Ctx, Data, Entry, Job, MemoryStore, Result, Worker};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail { to: String }
 /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
 /// # impl Entry for Mail {}
@@ -25,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///     Ok(())
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let client = Client::new(MemoryStore::new());
 /// let worker = Worker::new(&client).data(Smtp).data(Sender("ada@example.com")).handle(send).start().await?;
 /// # Ok(()) }
@@ -33,7 +34,7 @@ use crate::error::{Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Data<T>(pub T);
 
-/// An argument of a handler after its first. Implemented by [`Data`].
+/// An argument of a handler after the first one. Implemented by [`Data`].
 #[diagnostic::on_unimplemented(
     message = "a handler cannot take `{Self}` as an argument",
     label = "not an argument of a handler",
@@ -46,7 +47,7 @@ pub trait Argument: Sized + Send + 'static {
 
     /// Returns the type of the value that is missing among these, if any.
     #[doc(hidden)]
-    fn lacks(values: &Values) -> Option<&'static str>;
+    fn missing(values: &Values) -> Option<&'static str>;
 }
 
 impl<T: Clone + Send + Sync + 'static> Argument for Data<T> {
@@ -54,7 +55,7 @@ impl<T: Clone + Send + Sync + 'static> Argument for Data<T> {
         values.get::<T>().cloned().map(Self)
     }
 
-    fn lacks(values: &Values) -> Option<&'static str> {
+    fn missing(values: &Values) -> Option<&'static str> {
         values.get::<T>().is_none().then(type_name::<T>)
     }
 }
@@ -91,20 +92,20 @@ impl fmt::Debug for Values {
 /// Returns an argument of a handler. `Worker::start` has checked that it exists.
 pub(crate) fn argument<A: Argument>(values: &Values) -> Result<A> {
     A::find(values).ok_or_else(|| {
-        let missing = A::lacks(values).unwrap_or_default();
+        let missing = A::missing(values).unwrap_or_default();
         Error::new(ErrorKind::Invalid, format!("the worker has no value of type `{missing}`"))
     })
 }
 
-/// Implements the method `lacks` of a handler.
-macro_rules! lacks {
+/// Implements the method `missing` of a handler.
+macro_rules! missing {
     ($($argument:ident)*) => {
-        fn lacks(_values: &$crate::worker::Values) -> Option<&'static str> {
-            $(if let Some(missing) = $argument::lacks(_values) {
+        fn missing(_values: &$crate::worker::Values) -> Option<&'static str> {
+            $(if let Some(missing) = $argument::missing(_values) {
                 return Some(missing);
             })*
             None
         }
     };
 }
-pub(crate) use lacks;
+pub(crate) use missing;

@@ -20,20 +20,19 @@ pub enum Ended {
         /// When the job is retried.
         at: Timestamp,
     },
-    /// The job will run again later, as the handler or a middleware asked. The attempt does not count.
+    /// The handler or a middleware rescheduled the job. The attempt does not count.
     Rescheduled {
         /// When the job runs again.
         at: Timestamp,
     },
-    /// The job and its chain failed, with no more attempts.
+    /// The job and its chain failed, without further attempts.
     Failed {
         /// The reason.
         error: ErrorText,
     },
-    /// The job and its chain are cancelled: the chain was asked to stop, and the outcome would have continued
-    /// it.
+    /// The job and its chain are cancelled: the chain was asked to stop, and the outcome would have kept it open.
     Cancelled,
-    /// The job was released. The attempt does not count.
+    /// The job was requeued because the worker is stopping. The attempt does not count.
     Released,
     /// The attempt no longer held its job, and its outcome was not written.
     Lost(AbortReason),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -13,10 +13,9 @@ use tokio_util::task::TaskTracker;
 use super::builder::Settings;
 use super::handler::AnyHandler;
 use super::health::Health;
-use super::settle::{Settling, settlement_batcher};
+use super::settle::{Settling, settlement_collector};
 use super::slot::Slots;
-use crate::client::{Batcher, Client, Dispatcher};
-use crate::command::{Acquire, Settled};
+use crate::client::{Client, Collector, Dispatcher};
 use crate::error::Result;
 use crate::id::WorkerId;
 use crate::job::Backoff;
@@ -25,7 +24,7 @@ use crate::observer::AboutWorker;
 use crate::store::Store;
 
 /// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
-pub(super) struct Engine<S: ?Sized> {
+pub(super) struct Engine<S: Store + ?Sized> {
     pub(super) id: WorkerId,
     pub(super) name: Option<WorkerName>,
     pub(super) concurrency: u32,
@@ -35,10 +34,11 @@ pub(super) struct Engine<S: ?Sized> {
     pub(super) jitters: bool,
     pub(super) handlers: Vec<Arc<AnyHandler<S>>>,
     /// Writes the settlements of attempts that end at about the same time with one command.
-    pub(super) settlements: Batcher<Arc<Settling>, Settled>,
-    /// Locked while an acquire is in flight, alone or in an exchange: two at the same time would count the same free
-    /// slots. Contains the request if its reply was lost; repeating it returns the same jobs.
-    pub(super) acquiring: AsyncMutex<Option<Acquire>>,
+    pub(super) settlements: Collector<Settling<S>>,
+    /// One permit for each acquire that may be in flight, alone or in an exchange: as many as the store handles best.
+    pub(super) acquiring: Semaphore,
+    /// Whether the latest acquire returned as many jobs as it requested, so that more are probably due.
+    pub(super) has_backlog: AtomicBool,
     pub(super) stopping: CancellationToken,
     /// Cancelled when the worker is dropped, after a stop or without one.
     pub(super) stopped: CancellationToken,
@@ -68,7 +68,9 @@ impl<S: Store + ?Sized> Engine<S> {
     ) -> Result<Arc<Self>> {
         let Settings { name, concurrency, poll, recovery, jitters } = settings;
         let name = name.map(WorkerName::new).transpose()?;
-        let slots = Slots { running: HashMap::default(), keeper_wakes_at: Instant::now() };
+        let keeper_wakes_at = Instant::now();
+        let slots = Slots { running: HashMap::default(), outstanding: Vec::new(), keeper_wakes_at };
+        let exchanges = client.store().capabilities().max_exchanges();
         Ok(Arc::new_cyclic(|engine| Self {
             id: WorkerId::new(),
             name,
@@ -77,8 +79,9 @@ impl<S: Store + ?Sized> Engine<S> {
             recovery,
             jitters,
             handlers,
-            settlements: settlement_batcher(engine.clone()),
-            acquiring: AsyncMutex::new(None),
+            settlements: settlement_collector(engine.clone(), exchanges),
+            acquiring: Semaphore::new(exchanges),
+            has_backlog: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
             put_backs: TaskTracker::new(),

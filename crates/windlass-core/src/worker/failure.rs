@@ -1,21 +1,22 @@
-//! Errors with which a handler decides whether and when its job is retried.
+//! Errors that a handler returns to control whether and when its job is retried.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
 use super::BoxError;
+use crate::error::Error;
 use crate::name::ErrorText;
 
-/// An error that fails the job, with no more attempts. Return it from a handler if retrying cannot help.
+/// An error that fails the job, without further attempts. Return it from a handler if retrying cannot help.
 ///
 /// The worker finds it anywhere in the chain of [sources](StdError::source), so it may be wrapped in another error, for
-/// example with a context from `anyhow` or `eyre`. If several errors of the chain are a `Fatal` or a [`RetryAfter`],
-/// the outermost decides.
+/// example with a context from `anyhow` or `eyre`. If the chain contains several `Fatal` or [`RetryAfter`] errors, the
+/// outermost one applies.
 ///
 /// ```
-/// use windlass_core::queue::Item;
-/// use windlass_core::{BoxError, Fatal};
+/// use windlass::queue::Item;
+/// use windlass::{BoxError, Fatal};
 ///
 /// async fn divide(item: Item<(u32, u32)>) -> Result<u32, BoxError> {
 ///     let (dividend, divisor) = *item.payload();
@@ -33,7 +34,7 @@ pub struct Fatal(Decision);
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_core::{BoxError, RetryAfter};
+/// use windlass::{BoxError, RetryAfter};
 ///
 /// fn check(status: u16) -> Result<(), BoxError> {
 ///     match status {
@@ -136,10 +137,12 @@ impl Failure {
             chain.push(error);
             next = error.source();
         }
-        let decision =
-            |error: &&(dyn StdError + 'static)| error.downcast_ref::<Decision>().map(|found| found.retry);
+        let decision = |error: &&(dyn StdError + 'static)| match error.downcast_ref::<Decision>() {
+            Some(found) => Some(found.retry),
+            None => error.downcast_ref::<Error>().filter(|error| error.is_fatal()).map(|_| Retry::Never),
+        };
         // The decision shows in what happens to the job, so the text omits it.
-        let texts = chain.iter().filter(|error| decision(error).is_none()).map(ToString::to_string);
+        let texts = chain.iter().filter(|error| !error.is::<Decision>()).map(ToString::to_string);
         let text = texts.collect::<Vec<_>>().join(": ");
         Self {
             text: ErrorText::new(text),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::attempt::{Attempt, Ctx, Done};
-use super::data::{Argument, Values, argument, lacks};
+use super::data::{Argument, Values, argument, missing};
 use super::failure::Failure;
 use super::handlers::Layer;
 use super::hooks::AnyHooks;
@@ -24,7 +24,8 @@ use crate::store::{BoxFuture, Store, Transactional};
 ///
 /// - `async fn(Ctx<J>) -> Result<J::Output, E>` or `-> Result<Next<J>, E>`, on any store;
 /// - `async fn(Attempt<J, S>) -> Result<Done<J, S>, E>`, on a store with transactions;
-/// - each with up to six more arguments, [`Data<T>`](crate::Data), for values that were passed to the worker.
+/// - either of them with up to six more arguments of type [`Data<T>`](crate::Data), for values that were passed to the
+///   worker.
 ///
 /// `E` is any error. If the handler returns one, the job is retried after the backoff of its type, unless the error is
 /// or wraps [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter).
@@ -33,16 +34,19 @@ use crate::store::{BoxFuture, Store, Transactional};
     label = "not a valid handler for this worker",
     note = "a handler is an `async fn(Ctx<J>)` that returns `Result<J::Output, _>` or `Result<Next<J>, _>`, or an \
             `async fn(Attempt<J, S>)` that returns `Result<Done<J, S>, _>`, where `S` is the worker's store",
-    note = "its other arguments are values of the application: `Data<T>`, passed to the worker with `.data(value)`"
+    note = "the `Ctx` or `Attempt` is the first argument; the others are values of the application: `Data<T>`, passed to \
+            the worker with `.data(value)`",
+    note = "the function is `async` and returns a `Result`, whose error converts into `BoxError`",
+    note = "its future is `Send`: it holds no `Rc`, `RefCell` borrow or `MutexGuard` across an `.await`"
 )]
 pub trait Handler<J: Job, S: ?Sized, Marker>: Send + Sync + 'static {
     /// Runs one attempt.
     #[doc(hidden)]
     fn call(&self, run: Run<S>, values: &Values) -> BoxFuture<'static, HandlerResult>;
 
-    /// Returns the type of the first argument that these values lack.
+    /// Returns the type of the first argument that is missing among these values.
     #[doc(hidden)]
-    fn lacks(values: &Values) -> Option<&'static str>;
+    fn missing(values: &Values) -> Option<&'static str>;
 }
 
 /// An attempt, with what a handler needs to run it.
@@ -67,9 +71,13 @@ impl<S: ?Sized> fmt::Debug for Run<S> {
 
 /// The result of a handler.
 #[doc(hidden)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all results are plain, and a box for each costs more than the moves"
+)]
 pub enum HandlerResult {
     /// An outcome that the worker settles.
-    Plain(Box<Outcome>),
+    Plain(Outcome),
     /// An open transaction. The future runs the closing hooks, and returns a future that settles the job in
     /// the transaction and commits it.
     InTx(BoxFuture<'static, Result<SettleAndCommit>>),
@@ -91,8 +99,8 @@ impl fmt::Debug for HandlerResult {
 impl HandlerResult {
     fn of(outcome: Result<Outcome>) -> Self {
         match outcome {
-            Ok(outcome) => Self::Plain(Box::new(outcome)),
-            Err(error) => Self::failed(error),
+            Ok(outcome) => Self::Plain(outcome),
+            Err(error) => Self::failed(error.of_outcome()),
         }
     }
 
@@ -135,7 +143,7 @@ macro_rules! store_free {
                 })
             }
 
-            lacks!($($argument)*);
+            missing!($($argument)*);
         }
     };
 }
@@ -158,7 +166,7 @@ macro_rules! handlers {
                 in_tx(run, |attempt| Ok(self(attempt, $(argument::<$argument>(_values)?),*)))
             }
 
-            lacks!($($argument)*);
+            missing!($($argument)*);
         }
     };
 }
@@ -209,7 +217,7 @@ pub(super) fn any<E: Into<BoxError>>(
 ) -> BoxFuture<'static, HandlerResult> {
     Box::pin(async move {
         match handling.await {
-            Ok(outcome) => HandlerResult::Plain(Box::new(outcome)),
+            Ok(outcome) => HandlerResult::Plain(outcome),
             Err(error) => HandlerResult::failed(error),
         }
     })

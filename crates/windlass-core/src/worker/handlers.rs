@@ -16,11 +16,11 @@ use crate::job::{Job, JobGraph};
 use crate::name::TypeName;
 use crate::store::{Store, Transactional};
 
-/// A set of handlers with common values, middleware and hooks. A module of an application can provide one to the
+/// A set of handlers with common values, middleware and hooks. Each module of an application can provide one for the
 /// [`Worker`](crate::Worker).
 ///
 /// ```
-/// use windlass_core::{Ctx, Entry, Handlers, Job, MemoryStore};
+/// use windlass::{Ctx, Entry, Handlers, Job, MemoryStore};
 /// # #[derive(serde::Serialize, serde::Deserialize)]
 /// # struct SendMail;
 /// # impl Job for SendMail {
@@ -30,7 +30,7 @@ use crate::store::{Store, Transactional};
 ///
 /// mod mail {
 /// #   use super::*;
-///     async fn send(_: Ctx<SendMail>) -> windlass_core::Result<()> {
+///     async fn send(_: Ctx<SendMail>) -> windlass::Result<()> {
 ///         Ok(())
 ///     }
 ///
@@ -109,7 +109,7 @@ impl<S: Store + ?Sized> Handlers<S> {
     {
         self.jobs = self.jobs.and_then(|mut jobs| jobs.add::<J>().map(|()| jobs));
         let names = J::ALIASES.iter().chain([&J::NAME]).map(|name| Cow::Borrowed(*name)).collect();
-        self.add(J::NAME, names, [options, J::options().into()], move |values| match H::lacks(&values) {
+        self.add(J::NAME, names, [options, J::options().into()], move |values| match H::missing(&values) {
             Some(missing) => Err(missing),
             None => Ok(Box::new(move |run: Run<S>| handler.call(run, &values))),
         })
@@ -122,15 +122,17 @@ impl<S: Store + ?Sized> Handlers<S> {
     /// started. If the handler returns an error, the job is retried after the backoff.
     ///
     /// ```
-    /// use windlass_core::command::Outcome;
-    /// use windlass_core::{AnyAttempt, BoxError, HandlerOptions, Handlers, MemoryStore, Payload, TypeName};
+    /// use windlass::command::Outcome;
+    /// use windlass::record::Payload;
+    /// use windlass::worker::AnyAttempt;
+    /// use windlass::{BoxError, HandlerOptions, Handlers, MemoryStore, TypeName};
     ///
     /// async fn shout(attempt: AnyAttempt) -> Result<Outcome, BoxError> {
     ///     let text: String = attempt.job().input.decode()?;
     ///     Ok(Outcome::complete(Payload::encode(&text.to_uppercase())?))
     /// }
     ///
-    /// # fn main() -> windlass_core::Result<()> {
+    /// # fn main() -> windlass::Result<()> {
     /// let name = TypeName::new("shout")?;                  // for example, from the command line
     /// let handlers: Handlers<MemoryStore> = Handlers::new().handle_any(&name, HandlerOptions::new(), shout);
     /// # let _ = handlers;
@@ -157,8 +159,8 @@ impl<S: Store + ?Sized> Handlers<S> {
         self.add(job_type.as_str(), names, [options, HandlerOptions::new()], make)
     }
 
-    /// Passes a value of the application to the handlers of this set that take a [`Data`](crate::Data) of its type. It
-    /// takes precedence over a value of the same type that is passed to the worker.
+    /// Passes a value to the handlers of this set that take a [`Data`](crate::Data) of this type. It takes precedence
+    /// over a value of the same type that is passed to the worker.
     pub fn data<T: Clone + Send + Sync + 'static>(mut self, value: T) -> Self {
         self.values.insert(value);
         self
@@ -179,8 +181,8 @@ impl<S: Store + ?Sized> Handlers<S> {
         self
     }
 
-    /// Adds the handlers of another set. They keep the values, middleware and hooks of that set. Its middleware and
-    /// hooks go inside those of this set.
+    /// Adds the handlers of another set. They keep the values, middleware and hooks of that set. The middleware and
+    /// hooks of this set wrap those of the other.
     pub fn merge(mut self, other: Self) -> Self {
         let Self { members, values, layers, hooks, jobs } = other;
         let twice = members.iter().flat_map(|member| &member.names).find(|name| self.has(name)).cloned();
@@ -190,7 +192,8 @@ impl<S: Store + ?Sized> Handlers<S> {
             member.values.inherit(&values);
             self.members.push(member);
         }
-        self.jobs = self.jobs.and_then(|mut own| own.merge(jobs?).map(|()| own)).and_then(not_twice(twice));
+        self.jobs =
+            self.jobs.and_then(|mut own| own.merge(jobs?).map(|()| own)).and_then(refuse_second(twice));
         self
     }
 
@@ -215,17 +218,17 @@ impl<S: Store + ?Sized> Handlers<S> {
         let mut missing = Vec::new();
         for Member { make, names, options: [own, declared], mut values, layers, hooks } in self.members {
             values.inherit(&self.values);
-            let call = make(values).map_err(|lacks| {
+            let call = make(values).map_err(|missing| {
                 let text = format!(
-                    "the handler of `{}` takes a `Data<{lacks}>`: pass the value with `.data(value)`",
+                    "the handler of `{}` takes a `Data<{missing}>`: pass the value with `.data(value)`",
                     names.last().map_or("", AsRef::as_ref)
                 );
                 Error::new(ErrorKind::Invalid, text)
             })?;
             let layers: Arc<[Layer]> = self.layers.iter().cloned().chain(layers).collect();
             let mut kinds = layers.iter().map(|layer| layer.kind);
-            if let Some(lacks) = required.iter().find(|kind| !kinds.any(|known| known == **kind)) {
-                missing.push(format!("`{}` lacks `{}`", names.join("`, `"), lacks.name));
+            if let Some(absent) = required.iter().find(|kind| !kinds.any(|known| known == **kind)) {
+                missing.push(format!("`{}` lacks `{}`", names.join("`, `"), absent.name));
             }
             let types = names.iter().map(TypeName::new).collect::<Result<Vec<_>, _>>()?;
             let options = Resolved::new(names.last().map_or("", AsRef::as_ref), [own, declared, defaults])?;
@@ -250,7 +253,7 @@ impl<S: Store + ?Sized> Handlers<S> {
         make: impl FnOnce(Values) -> Result<Call<S>, &'static str> + Send + Sync + 'static,
     ) -> Self {
         let twice = self.has(name).then(|| name.to_owned().into());
-        self.jobs = self.jobs.and_then(not_twice(twice));
+        self.jobs = self.jobs.and_then(refuse_second(twice));
         self.members.push(Member {
             make: Box::new(make),
             names,
@@ -268,7 +271,7 @@ impl<S: Store + ?Sized> Handlers<S> {
 }
 
 /// Refuses a type that already has a handler. [`JobGraph`] refuses two different types with one name.
-fn not_twice(name: Option<Cow<'static, str>>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
+fn refuse_second(name: Option<Cow<'static, str>>) -> impl FnOnce(JobGraph) -> Result<JobGraph> {
     move |jobs| match name {
         Some(name) => {
             Err(Error::new(ErrorKind::Invalid, format!("job type `{name}` has two handlers: keep one")))

@@ -30,7 +30,7 @@ impl std::error::Error for Unhealthy {
     }
 }
 
-/// Reports whether a running worker can run jobs, for the probes of an orchestrator. Cheap to clone. See
+/// Reports whether a worker can run jobs, for the probes of an orchestrator. Cheap to clone. See
 /// [`Running::probe`](super::Running::probe).
 #[derive(Clone, Debug)]
 pub struct Probe(Arc<Health>);
@@ -40,8 +40,8 @@ impl Probe {
         Self(health)
     }
 
-    /// Returns an error while the worker cannot acquire jobs, because its latest command to the store failed. The
-    /// worker retries with backoff, and recovers on its own.
+    /// Returns an error while the worker cannot acquire jobs because its latest store command failed. The worker
+    /// retries with backoff, and recovers automatically.
     ///
     /// The worker counts as healthy until its first command has failed, which takes up to 30 s if the store does not
     /// answer.
@@ -49,7 +49,7 @@ impl Probe {
         self.0.get()
     }
 
-    /// Whether the worker runs jobs: it has reached the store, its latest command succeeded, and it is not stopping.
+    /// Whether the worker can run jobs: it has reached the store, its latest command succeeded, and it is not stopping.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         matches!(*self.0.lock(), State::Ready)

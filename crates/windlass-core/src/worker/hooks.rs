@@ -9,8 +9,8 @@ use crate::command::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::BoxFuture;
 
-/// Hooks that run inside the transactions of attempts, which [`prepare`](crate::Attempt::prepare),
-/// [`begin`](crate::Attempt::begin) and [`atomic`](crate::Attempt::atomic) return.
+/// Hooks that run inside the transactions of attempts: those that [`prepare`](crate::Attempt::prepare),
+/// [`begin`](crate::Attempt::begin) and [`atomic`](crate::Attempt::atomic) begin.
 ///
 /// If a hook returns an error, the transaction is rolled back and none of its writes are kept. The call to
 /// `prepare`, `begin`, `atomic` or `commit` returns the error. If the worker was about to commit the

@@ -1,5 +1,6 @@
 //! Renews the leases of running attempts, enforces their timeouts, and sends the worker's heartbeat.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::command::{Beat, Renew, RenewLease, Renewed};
 use crate::id::{Fence, JobId};
 use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::ErrorText;
-use crate::observer::{About, Event};
+use crate::observer::Event;
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
@@ -98,26 +99,26 @@ impl<S: Store + ?Sized> Engine<S> {
     fn time_out(&self) {
         let now = Instant::now();
         let (mut timed_out, mut ended) = (Vec::new(), Vec::new());
-        for (attempt, slot) in &mut self.slots().running {
+        for slot in self.slots().running.values_mut() {
             if slot.timeout_at.is_some_and(|at| at <= now) {
                 slot.timeout_at = None;
                 slot.renew_at = None;
-                slot.abort.abort(AbortReason::TimedOut);
-                timed_out.push(Arc::clone(&slot.about));
+                slot.held.signal.abort(AbortReason::TimedOut);
+                timed_out.push(Arc::clone(&slot.held));
             }
             if slot.renew_at.is_none() && !slot.settling && slot.lease_ends <= now {
-                slot.abort.end();
-                ended.push((*attempt, Arc::clone(&slot.about)));
+                slot.held.signal.end();
+                ended.push(Arc::clone(&slot.held));
             }
         }
         // The slots are unlocked here: observers may run any code, and `vacate` takes the lock itself.
-        for about in timed_out {
-            self.dispatcher().observe(&Event::AttemptTimedOut(About::clone(&about)));
+        for held in timed_out {
+            self.dispatcher().observe(&Event::AttemptTimedOut(held.about()));
         }
-        for (attempt, about) in ended {
-            self.dispatcher().observe(&Event::AttemptLost(About::clone(&about)));
+        for held in ended {
+            self.dispatcher().observe(&Event::AttemptLost(held.about()));
             // Free the slot now. The task ends at its next await, which a blocking handler may never reach.
-            self.vacate(attempt);
+            self.vacate(iter::once(held.id()));
         }
     }
 
@@ -176,9 +177,9 @@ impl<S: Store + ?Sized> Engine<S> {
                 // `None` stays `None`: an attempt that has timed out is not renewed again.
                 slot.renew_at = slot.renew_at.and(renewal).map(|renewal| requested_at + renewal);
                 if cancel_requested {
-                    slot.abort.abort(AbortReason::Cancelled);
+                    slot.held.signal.abort(AbortReason::Cancelled);
                 }
-                let event = Event::LeaseRenewed(About::clone(&slot.about));
+                let event = Event::LeaseRenewed(slot.held.about());
                 drop(slots);
                 self.dispatcher().observe(&event);
             }
@@ -188,7 +189,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }
             Renewed::Lost(lost) => {
                 slot.renew_at = None;
-                slot.abort.abort(lost.into());
+                slot.held.signal.abort(lost.into());
             }
         }
         self.keeper_wake.notify_one();
@@ -200,7 +201,7 @@ impl<S: Store + ?Sized> Engine<S> {
         if let Some(slot) = self.slots().running.get_mut(&(lease.job, lease.fence)) {
             slot.renew_at = slot.renew_at.map(|_| Instant::now() + again(lease.lease));
             if slot.lease_ends <= Instant::now() {
-                slot.abort.abort(AbortReason::StoreError);
+                slot.held.signal.abort(AbortReason::StoreError);
             }
         }
         self.keeper_wake.notify_one();

@@ -47,9 +47,9 @@ const LOCKED_BACKOFF: Backoff =
 /// The main loop.
 ///
 /// It fills all free slots with one acquire. Then it waits for a notification, a due time, a freed slot or
-/// the end of the poll interval. It reaps expired leases if slots are left over, and every [`REAP_EVERY`] if
-/// not. Errors of the store do not end it.
-pub(super) struct Loop<S: ?Sized> {
+/// the end of the poll interval. It reaps if slots are left over and a lease has expired, and every
+/// [`REAP_EVERY`]. Errors of the store do not end it.
+pub(super) struct Loop<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     subscription: Option<Subscription>,
     /// The earliest time to subscribe if there is no subscription.
@@ -72,6 +72,8 @@ struct Wait {
     length: Duration,
     /// Whether it ends with the poll interval.
     is_poll: bool,
+    /// Whether there is a job whose lease has expired, or may have: not every store knows.
+    may_reap: bool,
 }
 
 impl<S: Store + ?Sized> Loop<S> {
@@ -147,8 +149,8 @@ impl<S: Store + ?Sized> Loop<S> {
     /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
     async fn turn(&mut self) -> Result<Wait> {
         let has_polled = std::mem::take(&mut self.has_polled);
-        let mut idle = false;
-        while !idle {
+        let mut has_reaped_all = false;
+        loop {
             let Acquisition { requested, acquired } = self.engine.acquire().await?;
             if acquired > 0 {
                 self.fruitless = 0;
@@ -156,19 +158,35 @@ impl<S: Store + ?Sized> Loop<S> {
             if has_polled {
                 self.engine.found_by_polling.fetch_add(acquired.into(), Ordering::Relaxed);
             }
-            idle = acquired < requested || requested == 0;
             if self.engine.stopping.is_cancelled() {
-                return Ok(Wait { length: Duration::ZERO, is_poll: false });
+                return Ok(Wait { length: Duration::ZERO, is_poll: false, may_reap: false });
             }
-            if (idle && requested > 0) || Instant::now() >= self.reap_at {
-                let reaped = self.engine.reap().await?;
-                self.reap_at = Instant::now() + REAP_EVERY;
-                // The reaped jobs may be due already: acquire again if slots were free.
-                idle = idle && (reaped == 0 || requested == 0);
+            if Instant::now() >= self.reap_at {
+                has_reaped_all = self.reap().await? == 0;
             }
             self.expire().await?;
+            let is_idle = acquired < requested || requested == 0;
+            if !is_idle {
+                continue;
+            }
+            let wait = self.until_next_due().await?;
+            // An idle worker would otherwise reap after every job, which costs more than an acquire.
+            if !wait.may_reap || has_reaped_all || requested == 0 {
+                return Ok(wait);
+            }
+            has_reaped_all = self.reap().await? == 0;
+            if has_reaped_all {
+                return Ok(wait);
+            }
+            // The reaped jobs may be due already.
         }
-        self.until_next_due().await
+    }
+
+    /// Reaps once. Returns the number of jobs.
+    async fn reap(&mut self) -> Result<usize> {
+        let reaped = self.engine.reap().await?;
+        self.reap_at = Instant::now() + REAP_EVERY;
+        Ok(reaped)
     }
 
     async fn expire(&mut self) -> Result<()> {
@@ -199,28 +217,29 @@ impl<S: Store + ?Sized> Loop<S> {
         // reap.
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
-            return Ok(Wait { length: longest, is_poll: free > 0 });
+            return Ok(Wait { length: longest, is_poll: free > 0, may_reap: free > 0 });
         }
         let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
         let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
         let reply = answered(self.engine.client.store().next_due(NextDue { types })).await?;
         self.awaited = reply.due_at;
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else {
-            return Ok(Wait { length: longest, is_poll: true });
+            return Ok(Wait { length: longest, is_poll: true, may_reap: false });
         };
         if next > reply.now {
             self.fruitless = 0;
             let left = next.since(reply.now);
-            return Ok(Wait { length: left.min(longest), is_poll: longest < left });
+            return Ok(Wait { length: left.min(longest), is_poll: longest < left, may_reap: false });
         }
         // Something is due, but the last acquire and reap did not get it. Back off instead of spinning.
         self.fruitless += 1;
         let length = LOCKED_BACKOFF.delay(self.fruitless, fastrand::f64()).min(longest);
-        Ok(Wait { length, is_poll: false })
+        let may_reap = reply.lease_until.is_some_and(|until| until <= reply.now);
+        Ok(Wait { length, is_poll: false, may_reap })
     }
 
     /// Waits for something to do.
-    async fn wait(&mut self, Wait { length, is_poll }: Wait) {
+    async fn wait(&mut self, Wait { length, is_poll, .. }: Wait) {
         let until = far(length);
         loop {
             let heard = async {

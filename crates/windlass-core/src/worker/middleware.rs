@@ -20,7 +20,8 @@ use crate::time::Millis;
 /// An async function can be a middleware:
 ///
 /// ```
-/// use windlass_core::{AnyAttempt, BoxError, Ended, Inner};
+/// use windlass::BoxError;
+/// use windlass::worker::{AnyAttempt, Ended, Inner};
 ///
 /// async fn timing(attempt: AnyAttempt, inner: Inner) -> Result<Ended, BoxError> {
 ///     let (job_type, began) = (attempt.job().job_type.clone(), std::time::Instant::now());
@@ -34,9 +35,8 @@ use crate::time::Millis;
 /// retried, unless the error is or wraps [`Fatal`](crate::Fatal). If a middleware fails after `inner`, the outcome
 /// does not change; observers receive an event.
 ///
-/// The first middleware added is the outermost. While a middleware works after `inner`, the attempt still
-/// occupies its slot, unless the store settled it and acquired another job for the slot in one call
-/// (`Capability::Exchange`).
+/// The first middleware added is the outermost. While the code after `inner` runs, the attempt still occupies its slot,
+/// unless the store settled it and acquired another job for the slot in one call (`Capability::Exchange`).
 pub trait Middleware: Send + Sync + 'static {
     /// Runs an attempt with `inner`, or ends it without running it.
     fn around<'a>(&'a self, attempt: AnyAttempt, inner: Inner) -> BoxFuture<'a, Result<Ended, BoxError>>;
@@ -62,7 +62,7 @@ pub struct Inner {
 }
 
 impl Inner {
-    /// Runs the attempt. Returns how it ended, once that is committed.
+    /// Runs the attempt. Returns how it ended, after the outcome has been committed.
     pub async fn run(self, attempt: AnyAttempt) -> Ended {
         self.pipeline.run_layer(self.layer, attempt).await
     }
@@ -77,7 +77,7 @@ impl Inner {
         Ok(self.pipeline.settle(Outcome::Reschedule { schedule, error: None }).await)
     }
 
-    /// Skips the handler and fails the job and its chain, with no more attempts.
+    /// Skips the handler and fails the job and its chain, without further attempts.
     pub async fn fail(self, error: impl Into<BoxError>) -> Ended {
         let error = error_text(&error.into());
         self.pipeline.settle(Outcome::Fail { error, retention: None }).await

@@ -17,7 +17,7 @@ use crate::time::{Millis, Timestamp};
 /// The outcome of a job of type `J`, returned by its handler.
 ///
 /// If the outcome is invalid, for example because the output cannot be encoded, the attempt fails with the first
-/// error.
+/// error. If the outcome exceeds a [limit](crate::limit), the job fails without further attempts.
 #[must_use = "return this from the handler"]
 pub struct Next<J>(pub(super) Result<Outcome>, PhantomData<fn() -> J>);
 
@@ -62,19 +62,19 @@ impl<J: Job> Next<J> {
         self
     }
 
-    /// Fails the job and its chain, with no more attempts.
+    /// Fails the job and its chain, without further attempts.
     pub fn fail(error: impl Into<BoxError>) -> Self {
         Self(Ok(Outcome::Fail { error: error_text(&error.into()), retention: None }), PhantomData)
     }
 
-    /// Starts a chain in the commit that ends the job: either both happen or neither. Only valid if the job
+    /// Starts a chain in the commit that ends the job: either both happen or neither does. Only valid if the job
     /// completes or continues.
     ///
     /// The continuation may wait for the new chain. The new chain may also take over the key of the chain
     /// that ends:
     ///
     /// ```
-    /// # use windlass_core::{Ctx, Entry, Job, Next, Then, next, plan};
+    /// # use windlass::{Ctx, Entry, Job, Next, Then, next, plan};
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Order { id: u32 }
     /// # impl Job for Order {
     /// #     const NAME: &'static str = "order"; type Output = (); type Next = (Pack,); type Blockers = ();
@@ -88,7 +88,7 @@ impl<J: Job> Next<J> {
     /// # impl Job for Pack {
     /// #     const NAME: &'static str = "pack"; type Output = (); type Next = (); type Blockers = (Pay,);
     /// # }
-    /// async fn order(job: Ctx<Order>) -> windlass_core::Result<Next<Order>> {
+    /// async fn order(job: Ctx<Order>) -> windlass::Result<Next<Order>> {
     ///     let order = job.input().id;
     ///     let payment = plan(Pay { order });
     ///     let packing = next(Pack { order }).blocked_by((payment.handle(),));
@@ -99,8 +99,8 @@ impl<J: Job> Next<J> {
         self.start_many([plan])
     }
 
-    /// Starts chains of one type in the commit that ends the job. See [`start`](Self::start). An outcome starts at most
-    /// 100 chains. To start more, take an [`Attempt`](crate::Attempt) and call
+    /// Starts chains of one type in the commit that ends the job. See [`start`](Self::start). An outcome can start at
+    /// most 100 chains. To start more, take an [`Attempt`](crate::Attempt) and call
     /// [`Step::start_many`](crate::Step::start_many).
     pub fn start_many<P: IntoPlan>(self, plans: impl IntoIterator<Item = P>) -> Self {
         self.with(|outcome| match outcome {

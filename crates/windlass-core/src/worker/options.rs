@@ -5,13 +5,14 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Backoff, JobOptions};
 use crate::limit::DURATION_MAX_MS;
+use crate::time::Millis;
 
 /// The lease if none is set.
 const LEASE: Duration = Duration::from_secs(60);
 
 /// How a worker runs the attempts of a handler.
 ///
-/// Three places set these options. For each option, the first that sets it decides:
+/// These options can be set in three places. For each option, the first of these that sets it takes precedence:
 ///
 /// 1. the handler: [`Worker::handle_with`](crate::Worker::handle_with);
 /// 2. the job type: [`Job::options`](crate::Job::options);
@@ -19,7 +20,7 @@ const LEASE: Duration = Duration::from_secs(60);
 ///
 /// ```
 /// use std::time::Duration;
-/// use windlass_core::{Backoff, HandlerOptions};
+/// use windlass::{Backoff, HandlerOptions};
 ///
 /// let slow = HandlerOptions::new().concurrency(2).timeout(Duration::from_secs(600)).backoff(Backoff::NONE);
 /// # let _ = slow;
@@ -40,10 +41,10 @@ impl HandlerOptions {
         Self { concurrency: None, lease: None, renewal: None, timeout: None, backoff: None }
     }
 
-    /// Sets how many attempts of the handler run at the same time in a worker. Default: the concurrency of the worker.
+    /// Sets how many attempts of the handler run concurrently in a worker. Default: the concurrency of the worker.
     ///
-    /// An acquire applies the limit to each name of the job type separately. If jobs are stored under a former name as
-    /// well, more attempts may run.
+    /// The limit applies to each name of the job type separately. If jobs are also stored under a former name, more
+    /// attempts may run.
     pub const fn concurrency(mut self, slots: u32) -> Self {
         self.concurrency = Some(slots);
         self
@@ -113,6 +114,11 @@ impl Resolved {
         let refuse = |why| Error::new(ErrorKind::Invalid, format!("job type `{name}`: {why}"));
         resolved.check().map_err(refuse)?;
         Ok(resolved)
+    }
+
+    /// Returns the length of the leases, which `new` has checked.
+    pub(super) fn lease_ms(&self) -> Millis {
+        Millis::try_from(self.lease).unwrap_or(Millis::MAX)
     }
 
     fn check(&self) -> Result<(), String> {

@@ -1,78 +1,134 @@
 //! Settles attempts in batches, and acquires the next jobs with the same call if the store supports it.
+//!
+//! While jobs are waiting, a settlement travels with the next exchange, so that a job costs one round trip. If none are
+//! waiting, it is written at once.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::time::{sleep, timeout};
 
 use super::abort::AbortReason;
+use super::acquire::Acquisition;
+use super::any_attempt::HeldJob;
 use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
-use crate::client::answered;
-use crate::client::{Announcements, Batcher};
+use super::slot::SlotGuard;
+use super::task::catch_panic;
+use crate::client::{Announcements, Collector, RequestedTraces, answered, unanswered};
 use crate::command::{Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
-use crate::observer::{About, Event};
+use crate::observer::Event;
 use crate::store::{BoxFuture, Capability, Store};
 
-/// A settlement to write, and the attempt that it belongs to.
-pub(super) struct Settling {
-    pub(super) settlement: Settlement,
-    pub(super) about: Arc<About>,
+/// The maximum time that a settlement waits for an acquire in flight, in order to travel with the next one. An acquire
+/// that hangs must not keep attempts from being settled.
+const EXCHANGE_WAIT: Duration = Duration::from_millis(100);
+
+/// A settlement to write.
+pub(super) struct Settling<S: Store + ?Sized> {
+    outcome: Outcome,
+    pub(super) held: Arc<HeldJob>,
+    owner: Owner<S>,
 }
 
-/// Creates the batcher for settlements. Settlements that arrive while a batch is being written form the next
-/// batch.
+/// Who learns of the result of a settlement.
+enum Owner<S: Store + ?Sized> {
+    /// A caller that waits for it.
+    Caller(oneshot::Sender<Result<Settled>>),
+    /// An attempt whose task has ended.
+    Attempt(EndedAttempt<S>),
+}
+
+/// What is left of an attempt whose handler has ended. Dropping it frees the slot.
+struct EndedAttempt<S: Store + ?Sized> {
+    slot: SlotGuard<S>,
+    traces: RequestedTraces,
+}
+
+/// Creates the collector of settlements. Settlements that arrive while as many batches as possible are being written
+/// form the next batch.
 ///
-/// The reference is weak because the engine owns the batcher.
-pub(super) fn settlement_batcher<S: Store + ?Sized>(
+/// The reference is weak because the engine owns the collector.
+pub(super) fn settlement_collector<S: Store + ?Sized>(
     engine: Weak<Engine<S>>,
-) -> Batcher<Arc<Settling>, Settled> {
-    let size = |settling: &Arc<Settling>| settling.settlement.outcome.size();
-    Batcher::new(size, move |items: Vec<Arc<Settling>>| -> BoxFuture<'static, _> {
+    exchanges: usize,
+) -> Collector<Settling<S>> {
+    let size = |settling: &Settling<S>| settling.outcome.size();
+    Collector::new(size, exchanges, move |items: Vec<Settling<S>>| -> BoxFuture<'static, ()> {
         let engine = engine.upgrade();
         Box::pin(async move {
-            let stopped = || Error::new(ErrorKind::Closed, "the worker has stopped");
-            engine.ok_or_else(stopped)?.write(&items).await
+            // Without an engine nobody waits for the result.
+            if let Some(engine) = engine {
+                engine.write(items).await;
+            }
         })
     })
 }
 
 impl<S: Store + ?Sized> Engine<S> {
     /// Settles an attempt. Repeats the call until the store has answered.
+    pub(super) async fn settle(self: &Arc<Self>, mut outcome: Outcome, held: &Arc<HeldJob>) -> Ended {
+        let traces = self.prepare_outcome(&mut outcome, held);
+        let settled = self.try_settle(outcome.clone(), held).await;
+        self.settle_until_stored(outcome, held, &traces, settled).await
+    }
+
+    /// Settles an attempt whose task ends now. Its slot is freed when the settlement is stored.
+    ///
+    /// Nobody waits for the result, so the task need not be woken for it.
+    pub(super) fn settle_ended(&self, mut outcome: Outcome, held: Arc<HeldJob>, slot: SlotGuard<S>) {
+        let traces = self.prepare_outcome(&mut outcome, &held);
+        let owner = Owner::Attempt(EndedAttempt { slot, traces });
+        self.settlements.push(Settling { outcome, held, owner });
+    }
+
+    /// Tries once to settle an attempt.
+    pub(super) async fn try_settle(&self, outcome: Outcome, held: &Arc<HeldJob>) -> Result<Settled> {
+        let (sender, settled) = oneshot::channel();
+        self.settlements.push(Settling { outcome, held: Arc::clone(held), owner: Owner::Caller(sender) });
+        settled.await.unwrap_or_else(|_| Err(unanswered()))
+    }
+
+    /// Replaces an outcome that the store would reject however often it is retried, and requests trace contexts for what
+    /// the outcome creates.
+    fn prepare_outcome(&self, outcome: &mut Outcome, held: &HeldJob) -> RequestedTraces {
+        if let Err(error) = outcome.size().check("carried chains") {
+            *outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
+        }
+        self.dispatcher().request_outcome_traces(outcome, || held.about())
+    }
+
+    /// Repeats a settlement until it is stored, beginning with the result of the first try.
     ///
     /// Repeating is safe after the lease has expired: the settlement is accepted as long as the job has not
     /// been reaped, and after that the store reports the attempt as lost.
-    pub(super) async fn settle(&self, mut settlement: Settlement, about: &Arc<About>) -> Ended {
-        // The store rejects an outcome that exceeds the limits of a command, however often it is retried:
-        // fail the job instead.
-        if let Err(error) = settlement.outcome.size().check("carried chains") {
-            settlement.outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
-        }
-        let traces = self.dispatcher().request_outcome_traces(&mut settlement.outcome, about);
-        let mut settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
+    async fn settle_until_stored(
+        &self,
+        mut outcome: Outcome,
+        held: &Arc<HeldJob>,
+        traces: &RequestedTraces,
+        mut settled: Result<Settled>,
+    ) -> Ended {
         let mut tries = 0;
         loop {
-            match self.settlements.add(Arc::clone(&settling)).await {
+            match settled {
                 Ok(Settled::Refused(refusal)) => {
-                    let error = ErrorText::new(refusal.to_string());
-                    let outcome = Outcome::Fail { error, retention: None };
-                    let settlement = Settlement { outcome, ..settling.settlement };
-                    settling = Arc::new(Settling { settlement, about: Arc::clone(about) });
+                    outcome = Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None };
+                    settled = self.try_settle(outcome.clone(), held).await;
                     continue;
                 }
                 Ok(settled) => {
-                    if let Some(ended) = Ended::of(&settling.settlement.outcome, &settled) {
-                        if !ended.is_done() {
-                            self.dispatcher().rolled_back(&traces);
-                        }
+                    if let Some(ended) = self.ended(&outcome, traces, &settled) {
                         return ended;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
-                    self.dispatcher().rolled_back(&traces);
+                    self.dispatcher().rolled_back(traces);
                     return Ended::Lost(AbortReason::StoreError);
                 }
                 Err(error) => {
@@ -82,7 +138,17 @@ impl<S: Store + ?Sized> Engine<S> {
             }
             tries += 1;
             self.before_another_try(self.recovery.delay(tries, fastrand::f64())).await;
+            settled = self.try_settle(outcome.clone(), held).await;
         }
+    }
+
+    /// Returns how an attempt has ended, or `None` if it must be settled again.
+    fn ended(&self, outcome: &Outcome, traces: &RequestedTraces, settled: &Settled) -> Option<Ended> {
+        let ended = Ended::of(outcome, settled)?;
+        if !ended.is_done() {
+            self.dispatcher().rolled_back(traces);
+        }
+        Some(ended)
     }
 
     /// Waits before another try: for `delay`, or for at most [`RETRY_DELAY`] once the worker is stopping.
@@ -94,68 +160,116 @@ impl<S: Store + ?Sized> Engine<S> {
         let _ = timeout(delay, stopping).await;
     }
 
+    /// Writes settlements with one command, and passes on the results.
+    async fn write(self: &Arc<Self>, items: Vec<Settling<S>>) {
+        // A panic of the store counts as an error, so that the settlements are repeated.
+        let result = catch_panic("store", self.settle_or_exchange(&items)).await;
+        let result =
+            result.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
+        if result.is_err() {
+            // The settlements are repeated, perhaps without an acquire. The slots must then notify the loop when they
+            // are freed.
+            self.slots().mark_leaving(&items, false);
+        }
+        self.pass_on(items, result);
+    }
+
     /// Writes settlements with one command. Acquires the next jobs with the same command if the store
-    /// supports it, no other acquire is in flight and the worker is not stopping.
-    async fn write(self: &Arc<Self>, items: &[Arc<Settling>]) -> Result<Vec<Settled>> {
-        let settlements = items.iter().map(|settling| settling.settlement.clone()).collect();
+    /// supports it, slots are free and the worker is not stopping.
+    async fn settle_or_exchange(self: &Arc<Self>, items: &[Settling<S>]) -> Result<Vec<Settled>> {
+        let settlements = items.iter().map(Settling::settlement).collect();
         let settle = Settle { settlements };
-        let may_exchange = self.client.store().capabilities().has(Capability::Exchange);
-        // `try_lock`: settlements must not wait for an acquire in flight. Once it holds the lock, this
-        // exchange is the only acquire in flight until its reply has been turned into occupied slots.
-        let acquiring = self.acquiring.try_lock().ok().filter(|_| may_exchange);
-        let Some(mut unanswered) = acquiring.filter(|_| !self.stopping.is_cancelled()) else {
+        let permit = self.exchange_permit().await;
+        let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items)) else {
             let reply = answered(self.client.store().settle(settle)).await?;
             return Ok(self.announce(items, reply));
         };
-        // Mark first, so that the acquire counts these slots as free.
-        self.mark_leaving(items, true);
-        let (acquire, requested_at) = (self.next_acquire(&mut unanswered)?, Instant::now());
-        if acquire.max == 0 || acquire.types.is_empty() {
-            self.mark_leaving(items, false);
-            let reply = answered(self.client.store().settle(settle)).await?;
-            return Ok(self.announce(items, reply));
+        let reply = answered(self.client.store().exchange(Exchange { settle, acquire })).await?;
+        let settled = self.announce(items, reply.settle);
+        let Acquisition { requested, acquired } = in_flight.answered(reply.acquire);
+        // Slots are left free. If the loop had no room when it last checked, it does not know when the next job is due:
+        // wake it.
+        if acquired < requested && self.is_full() {
+            self.freed.notify_one();
         }
-        let max = acquire.max;
-        // Keep the request before sending it: if the reply is lost, the next acquire repeats it.
-        *unanswered = Some(acquire.clone());
-        match answered(self.client.store().exchange(Exchange { settle, acquire })).await {
-            Ok(reply) => {
-                *unanswered = None;
-                let settled = self.announce(items, reply.settle);
-                let acquired = self.start_attempts(reply.acquire, requested_at);
-                // Slots are left free. If the loop had no room when it last checked, it does not know when
-                // the next job is due: wake it.
-                if acquired < max && self.is_full() {
-                    self.freed.notify_one();
-                }
-                Ok(settled)
-            }
-            Err(error) => {
-                // The settlements are repeated, perhaps without an acquire. The slots must then notify the
-                // loop when they are freed.
-                self.mark_leaving(items, false);
-                Err(error)
-            }
+        Ok(settled)
+    }
+
+    /// Returns a permit to acquire jobs together with a settlement, or `None` to write the settlement alone.
+    async fn exchange_permit(&self) -> Option<SemaphorePermit<'_>> {
+        if !self.client.store().capabilities().has(Capability::Exchange) || self.stopping.is_cancelled() {
+            return None;
+        }
+        if let Ok(permit) = self.acquiring.try_acquire() {
+            return Some(permit);
+        }
+        // Acquires are in flight. While jobs are waiting, it pays to wait for one of them: a settlement alone would be
+        // another round trip, and then the freed slot would need an acquire of its own, during which the next
+        // settlement would go alone too, and so on.
+        if !self.has_backlog.load(Ordering::Relaxed) {
+            return None;
+        }
+        let permit = timeout(EXCHANGE_WAIT, self.acquiring.acquire());
+        tokio::select! {
+            biased;
+            () = self.stopping.cancelled() => None,
+            permit = permit => permit.ok()?.ok(),
         }
     }
 
     /// Publishes the events and hints of a batch. Returns the result of each settlement.
-    fn announce(&self, items: &[Arc<Settling>], reply: SettleReply) -> Vec<Settled> {
+    fn announce(&self, items: &[Settling<S>], reply: SettleReply) -> Vec<Settled> {
         let mut announcements = Announcements::new(self.dispatcher());
-        for (settling, settled) in items.iter().zip(&reply.settled) {
-            announcements.settled(&settling.settlement, &settling.about, settled);
+        for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
+            announcements.settled(outcome, &held.acquired.job.job_type, || held.about(), settled);
         }
         announcements.ripple(&reply.ripple);
         announcements.send(self.dispatcher());
         reply.settled
     }
 
-    fn mark_leaving(&self, items: &[Arc<Settling>], leaving: bool) {
-        let mut slots = self.slots();
-        for Settling { settlement, .. } in items.iter().map(|settling| &**settling) {
-            if let Some(slot) = slots.running.get_mut(&(settlement.job, settlement.fence)) {
-                slot.leaving = leaving;
+    /// Passes the result of each settlement on to its owner. Frees the slots of the attempts that are settled.
+    fn pass_on(self: &Arc<Self>, items: Vec<Settling<S>>, result: Result<Vec<Settled>>) {
+        let mut settled = result.map(Vec::into_iter);
+        let mut slots = Vec::with_capacity(items.len());
+        for Settling { outcome, held, owner } in items {
+            let settled = match &mut settled {
+                Ok(settled) => settled.next().ok_or_else(unanswered),
+                Err(error) => Err(error.clone()),
+            };
+            match owner {
+                Owner::Caller(caller) => drop(caller.send(settled)),
+                Owner::Attempt(attempt) => match &settled {
+                    Ok(result) if self.ended(&outcome, &attempt.traces, result).is_some() => {
+                        slots.push(attempt.slot);
+                    }
+                    _ => self.settle_again(outcome, &held, attempt, settled),
+                },
             }
         }
+        SlotGuard::free(self, slots);
+    }
+
+    /// Repeats the settlement of an attempt whose task has ended, on a task of its own.
+    fn settle_again(
+        self: &Arc<Self>,
+        outcome: Outcome,
+        held: &Arc<HeldJob>,
+        EndedAttempt { slot, traces }: EndedAttempt<S>,
+        settled: Result<Settled>,
+    ) {
+        let (engine, attempt) = (Arc::clone(self), Arc::clone(held));
+        let task = tokio::spawn(async move {
+            engine.settle_until_stored(outcome, &attempt, &traces, settled).await;
+            drop(slot);
+        });
+        held.signal.runs(task.abort_handle());
+    }
+}
+
+impl<S: Store + ?Sized> Settling<S> {
+    fn settlement(&self) -> Settlement {
+        let (job, fence) = self.held.id();
+        Settlement { job, fence, outcome: self.outcome.clone() }
     }
 }

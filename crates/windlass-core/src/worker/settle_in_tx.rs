@@ -54,7 +54,7 @@ pub(crate) async fn run_closing_hooks<V: View, S: Transactional>(
     }
     pending
         .announcements
-        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, &attempt.about()));
+        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, || attempt.about()));
     let settlement = Settlement { job: attempt.job().id, fence: attempt.job().fence, outcome };
     Ok(Box::pin(settle_and_commit(client, tx, settlement, pending)))
 }

@@ -1,10 +1,26 @@
 //! Signals that end a process.
 
-/// Completes when the process is asked to end: at SIGTERM or SIGINT (Ctrl-C), or at Ctrl-C alone where there are no Unix
-/// signals. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP server.
+/// Completes when the process is asked to terminate: on SIGTERM or SIGINT (Ctrl-C), or only on Ctrl-C if there are no
+/// Unix signals. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP
+/// server.
 ///
-/// The call installs the signal handlers, so a signal that arrives before the first poll is not lost. From then on, these
-/// signals no longer end the process by themselves.
+/// The call installs the signal handlers, so a signal that arrives before the first poll is not lost. From then on,
+/// these signals no longer terminate the process.
+///
+/// While a worker stops, further signals have no effect. To let a second one end the process immediately, wait for it
+/// next to the stop:
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use windlass::{Running, MemoryStore, shutdown_signal};
+/// # async fn stop(worker: Running<MemoryStore>) {
+/// shutdown_signal().await;
+/// tokio::select! {
+///     () = worker.stop(Duration::from_secs(15)) => {}
+///     () = shutdown_signal() => std::process::exit(1),
+/// }
+/// # }
+/// ```
 ///
 /// # Panics
 ///
@@ -27,8 +43,8 @@ pub fn shutdown_signal() -> impl Future<Output = ()> + Send + 'static {
     }
 }
 
-/// Completes when the process is asked to end by Ctrl-C. Pass it to [`Worker::run_until`](crate::Worker::run_until) or to
-/// the graceful shutdown of an HTTP server.
+/// Completes when the process is asked to terminate by Ctrl-C. Pass it to
+/// [`Worker::run_until`](crate::Worker::run_until) or to the graceful shutdown of an HTTP server.
 ///
 /// # Panics
 ///

@@ -1,17 +1,20 @@
 //! The slots of a worker: one for each attempt that may run at the same time.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use tokio::time::Instant;
 
-use super::abort::Abort;
+use super::any_attempt::HeldJob;
 use super::engine::Engine;
+use super::handler::AnyHandler;
+use super::settle::Settling;
 use crate::clock::far;
+use crate::command::Acquire;
 use crate::id::{Fence, JobId};
-use crate::observer::About;
 use crate::store::Store;
 use crate::time::Millis;
 
@@ -20,16 +23,26 @@ pub(super) struct Slots {
     /// Keyed by fence too: if a job is acquired again before an earlier attempt has ended here, both are
     /// running.
     pub(super) running: HashMap<(JobId, Fence), Slot, FixedState>,
+    /// Acquires that are in flight, or whose replies were lost.
+    pub(super) outstanding: Vec<Outstanding>,
     /// When the keeper wakes up unless it is notified earlier.
     pub(super) keeper_wakes_at: Instant,
 }
 
+/// An acquire that has not been answered. The slots that it may fill are reserved for it.
+pub(super) struct Outstanding {
+    pub(super) acquire: Acquire,
+    /// The maximum number of jobs for each handler.
+    pub(super) quotas: Vec<u32>,
+    /// If not, its reply was lost. The store may have leased jobs all the same, so the next acquire repeats it.
+    pub(super) is_in_flight: bool,
+}
+
 /// A slot occupied by an attempt.
 pub(super) struct Slot {
-    pub(super) about: Arc<About>,
+    pub(super) held: Arc<HeldJob>,
     /// The index of the handler that runs the attempt.
     pub(super) handler: usize,
-    pub(super) abort: Abort,
     pub(super) lease: Millis,
     /// When the lease expires, on this machine's clock. Counted from the time of the request, so it is never
     /// later than the expiry on the store's clock.
@@ -46,41 +59,54 @@ pub(super) struct Slot {
     pub(super) leaving: bool,
 }
 
+impl Slots {
+    /// Returns the number of free slots, and how many more jobs each handler may run. Slots that are reserved for
+    /// acquires are not free.
+    pub(super) fn free<S: Store + ?Sized>(&self, engine: &Engine<S>) -> (u32, Vec<u32>) {
+        // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it
+        // acquires a job for it.
+        let staying = || self.running.values().filter(|slot| !slot.leaving);
+        let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
+        let reserved: u32 = self.outstanding.iter().map(|outstanding| outstanding.acquire.max).sum();
+        let free = left(engine.concurrency, staying().count()).saturating_sub(reserved);
+        let quota = |(index, handler): (usize, &Arc<AnyHandler<S>>)| match handler.options.concurrency {
+            None => free,
+            Some(max) => {
+                let reserved =
+                    self.outstanding.iter().filter_map(|outstanding| outstanding.quotas.get(index));
+                let own = left(max, staying().filter(|slot| slot.handler == index).count());
+                own.saturating_sub(reserved.sum()).min(free)
+            }
+        };
+        (free, engine.handlers.iter().enumerate().map(quota).collect())
+    }
+
+    /// Marks the slots of these attempts as leaving, or not.
+    pub(super) fn mark_leaving<S: Store + ?Sized>(&mut self, settling: &[Settling<S>], leaving: bool) {
+        for settling in settling {
+            if let Some(slot) = self.running.get_mut(&settling.held.id()) {
+                slot.leaving = leaving;
+            }
+        }
+    }
+}
+
 impl<S: Store + ?Sized> Engine<S> {
     /// Returns the number of free slots, and how many more jobs each handler may run.
     pub(super) fn free(&self) -> (u32, Vec<u32>) {
-        let slots = self.slots();
-        // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it
-        // acquires a job for it.
-        let staying = || slots.running.values().filter(|slot| !slot.leaving);
-        let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
-        let free = left(self.concurrency, staying().count());
-        let quotas =
-            self.handlers.iter().enumerate().map(|(index, handler)| match handler.options.concurrency {
-                None => free,
-                Some(max) => left(max, staying().filter(|slot| slot.handler == index).count()).min(free),
-            });
-        (free, quotas.collect())
+        self.slots().free(self)
     }
 
     /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`.
-    pub(super) fn occupy(
-        &self,
-        attempt: (JobId, Fence),
-        handler: usize,
-        lease: Millis,
-        requested_at: Instant,
-        left: Duration,
-        (about, abort): (Arc<About>, Abort),
-    ) {
+    pub(super) fn occupy(&self, handler: usize, requested_at: Instant, left: Duration, held: Arc<HeldJob>) {
+        let attempt = held.id();
         let options = self.handlers.get(handler).map(|handler| handler.options);
         // The part of the lease that is left when it is renewed.
         let reserve = options.map_or(Duration::ZERO, |options| options.lease - options.renewal);
         let slot = Slot {
-            about,
+            held,
             handler,
-            abort,
-            lease,
+            lease: options.map(|options| options.lease_ms()).unwrap_or_default(),
             lease_ends: requested_at + left,
             // One renewal interval after the request, or earlier if part of the lease has passed.
             renew_at: Some(requested_at + left.saturating_sub(reserve)),
@@ -100,13 +126,50 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Frees a slot, unless that has happened already.
-    pub(super) fn vacate(&self, attempt: (JobId, Fence)) {
-        let Some(slot) = self.slots().running.remove(&attempt) else { return };
+    /// Frees slots, unless that has happened already.
+    pub(super) fn vacate(&self, attempts: impl Iterator<Item = (JobId, Fence)>) {
+        let mut is_uncovered = self.stopping.is_cancelled();
+        let vacated: Vec<_> = {
+            let mut slots = self.slots();
+            let slots = attempts.filter_map(|attempt| slots.running.remove(&attempt));
+            slots.inspect(|slot| is_uncovered |= !slot.leaving).map(|slot| slot.held).collect()
+        };
         // An exchange has already acquired for a slot that is leaving, so the loop need not. During a stop,
         // `emptied` waits for every slot: notify in any case.
-        if !slot.leaving || self.stopping.is_cancelled() {
+        if is_uncovered && !vacated.is_empty() {
             self.freed.notify_one();
+        }
+        // The jobs are dropped here, without the lock: the drop of a payload may run any code.
+    }
+}
+
+/// Frees the slot of an attempt when dropped, however the attempt ends: by its settlement, a panic or an abort.
+pub(super) struct SlotGuard<S: Store + ?Sized> {
+    pub(super) engine: Arc<Engine<S>>,
+    attempt: (JobId, Fence),
+    is_freed: bool,
+}
+
+impl<S: Store + ?Sized> SlotGuard<S> {
+    pub(super) const fn new(engine: Arc<Engine<S>>, attempt: (JobId, Fence)) -> Self {
+        Self { engine, attempt, is_freed: false }
+    }
+
+    pub(super) const fn attempt(&self) -> (JobId, Fence) {
+        self.attempt
+    }
+
+    /// Frees many slots of one worker at once.
+    pub(super) fn free(engine: &Engine<S>, mut guards: Vec<Self>) {
+        engine.vacate(guards.iter().map(Self::attempt));
+        guards.iter_mut().for_each(|guard| guard.is_freed = true);
+    }
+}
+
+impl<S: Store + ?Sized> Drop for SlotGuard<S> {
+    fn drop(&mut self) {
+        if !self.is_freed {
+            self.engine.vacate(iter::once(self.attempt));
         }
     }
 }

@@ -12,8 +12,8 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
-use super::abort::{Abort, AbortReason};
-use super::any_attempt::AnyAttempt;
+use super::abort::AbortReason;
+use super::any_attempt::{AnyAttempt, HeldJob};
 use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
@@ -21,12 +21,12 @@ use super::failure::{Failure, Retry};
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
+use super::slot::SlotGuard;
 use super::stages::Scope;
-use crate::command::{Acquired, Outcome, Schedule, Settled, Settlement};
+use crate::command::{Acquired, Outcome, Schedule, Settled};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{Fence, JobId};
 use crate::name::ErrorText;
-use crate::observer::{About, Event};
+use crate::observer::Event;
 use crate::record::JobRecord;
 use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
@@ -42,91 +42,57 @@ pub(super) fn start<S: Store + ?Sized>(
     requested_at: Instant,
     left: Duration,
 ) {
-    let lease = Millis::try_from(handler.options.lease).unwrap_or_default();
-    let id = (acquired.job.id, acquired.job.fence);
-    let attempt = AnyAttempt::new(Box::new(acquired), Abort::default(), engine.about());
-    let about = Arc::new(attempt.about());
-    let signals = (Arc::clone(&about), attempt.abort.clone());
-    let task = Arc::new(AttemptTask {
-        slot: SlotGuard { engine: Arc::clone(engine), attempt: id },
-        handler: Arc::clone(handler),
-        about,
-        number: attempt.attempt(),
-        lease,
-        abort: attempt.abort.clone(),
-        ended: OnceLock::new(),
-        settling: OnceLock::new(),
-    });
+    let held = HeldJob::new(acquired, engine.about());
     // Occupy the slot before spawning the task. The task frees the slot when it ends; if it ended first, the
     // slot would stay occupied forever.
     //
     // Occupy it before checking `stopping`, too. `stop` cancels the token first and then aborts all occupied
     // slots. So either the check below sees the stop, or the abort reaches this attempt.
-    engine.occupy(id, handler_index, lease, requested_at, left, signals);
-    let abort = task.abort.clone();
-    let spawned = if engine.stopping.is_cancelled() {
-        tokio::spawn(async move { drop(task.end(Outcome::Release).await) })
-    } else {
-        let About { job, job_type, chain, worker_name, .. } = &*task.about;
-        let worker_name = worker_name.as_ref().map(tracing::field::display);
-        let span =
-            tracing::info_span!("attempt", %job, %chain, %job_type, attempt = task.number, worker_name);
-        // The future has several kilobytes, and spawning moves it many times. Its box is moved instead.
-        let run: BoxFuture<'static, ()> = Box::pin(run(task, attempt).instrument(span));
+    engine.occupy(handler_index, requested_at, left, Arc::clone(&held));
+    let attempt = AnyAttempt::new(Arc::clone(&held));
+    let slot = SlotGuard::new(Arc::clone(engine), held.id());
+    let task = AttemptTask { slot, handler: Arc::clone(handler), held: Arc::clone(&held) };
+    if engine.stopping.is_cancelled() {
+        return task.leave(Outcome::Release);
+    }
+    let JobRecord { id: job, job_type, chain, attempt: number, .. } = &task.held.acquired.job;
+    let worker_name = task.held.worker.name.as_ref().map(tracing::field::display);
+    let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name);
+    let spawned = if task.handler.layers.is_empty() {
+        // Spawning moves the future about ten times. Its box is moved instead.
+        let run: BoxFuture<'static, ()> = Box::pin(task.run(attempt).instrument(span));
         tokio::spawn(run)
-    };
-    abort.runs(spawned.abort_handle());
-}
-
-async fn run<S: Store + ?Sized>(task: Arc<AttemptTask<S>>, attempt: AnyAttempt) {
-    let dispatcher = task.slot.engine.dispatcher();
-    if dispatcher.is_observed() {
-        dispatcher.observe(&Event::AttemptStarted(About::clone(&task.about)));
-    }
-    if task.handler.layers.is_empty() {
-        task.handle(attempt).await;
     } else {
-        Arc::clone(&task).run_layer(0, attempt).await;
-    }
+        let layered = Arc::new(Layered { task, ended: OnceLock::new(), settling: OnceLock::new() });
+        tokio::spawn(layered.run(attempt).instrument(span))
+    };
+    held.signal.runs(spawned.abort_handle());
 }
 
-/// Frees the slot of an attempt when dropped, however its task ends: by return, panic or abort.
-struct SlotGuard<S: Store + ?Sized> {
-    engine: Arc<Engine<S>>,
-    attempt: (JobId, Fence),
-}
-
-impl<S: Store + ?Sized> Drop for SlotGuard<S> {
-    fn drop(&mut self) {
-        self.engine.vacate(self.attempt);
-    }
-}
-
-/// The task of one attempt: runs its middleware and its handler, and settles the outcome.
+/// The task of one attempt: runs its handler, and settles the outcome.
 struct AttemptTask<S: Store + ?Sized> {
     slot: SlotGuard<S>,
     handler: Arc<AnyHandler<S>>,
-    about: Arc<About>,
-    number: u32,
-    lease: Millis,
-    abort: Abort,
+    held: Arc<HeldJob>,
+}
+
+/// The task of an attempt with middleware.
+struct Layered<S: Store + ?Sized> {
+    task: AttemptTask<S>,
     /// How the attempt ended, once that is stored.
     ended: OnceLock<Ended>,
     /// Closed when the settlement on a task of its own is over.
     settling: OnceLock<watch::Receiver<()>>,
 }
 
-impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
+impl<S: Store + ?Sized> Pipeline for Layered<S> {
     fn run_layer(self: Arc<Self>, layer: usize, attempt: AnyAttempt) -> BoxFuture<'static, Ended> {
         Box::pin(async move {
-            if (attempt.job().id, attempt.job().fence) != self.slot.attempt {
-                return self
-                    .end(self.failure(Failure::retried(ErrorText::new(
-                        "a middleware passed on the attempt of another job",
-                    ))))
-                    .await;
+            if attempt.held.id() != self.task.slot.attempt() {
+                let text = "a middleware passed on the attempt of another job";
+                return self.end(self.task.failure(Failure::retried(ErrorText::new(text)))).await;
             }
-            let Some(middleware) = self.handler.layers.get(layer) else {
+            let Some(middleware) = self.task.handler.layers.get(layer) else {
                 return self.handle(attempt).await;
             };
             let pipeline: Arc<dyn Pipeline> = Arc::<Self>::clone(&self);
@@ -142,12 +108,12 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
             };
             match self.ended.get() {
                 Some(ended) => {
-                    let event = Event::MiddlewareFailed(About::clone(&self.about), failure.text);
-                    self.slot.engine.dispatcher().observe(&event);
+                    let event = Event::MiddlewareFailed(self.task.held.about(), failure.text);
+                    self.task.slot.engine.dispatcher().observe(&event);
                     ended.clone()
                 }
                 None => {
-                    let outcome = self.failure(failure);
+                    let outcome = self.task.failure(failure);
                     self.settle(outcome).await
                 }
             }
@@ -156,23 +122,30 @@ impl<S: Store + ?Sized> Pipeline for AttemptTask<S> {
 
     fn settle(self: Arc<Self>, outcome: Outcome) -> BoxFuture<'static, Ended> {
         Box::pin(async move {
-            let task = Arc::clone(&self);
-            self.apart(async move { task.end(outcome).await }).await
+            let this = Arc::clone(&self);
+            self.apart(async move { this.end(outcome).await }).await
         })
     }
 }
 
-impl<S: Store + ?Sized> AttemptTask<S> {
-    /// Runs the handler and settles its outcome.
+impl<S: Store + ?Sized> Layered<S> {
+    /// Runs the handler of an attempt inside its middleware.
+    async fn run(self: Arc<Self>, attempt: AnyAttempt) {
+        self.task.started();
+        self.run_layer(0, attempt).await;
+    }
+
+    /// Runs the handler and settles its outcome, on a task of its own.
     async fn handle(self: Arc<Self>, attempt: AnyAttempt) -> Ended {
-        let (client, hooks) = (self.slot.engine.client.clone(), Arc::clone(&self.handler.hooks));
-        let run = Run { attempt, scope: Scope { client, lease: self.lease, hooks } };
-        let ending = catch_panic("handler", async { (self.handler.call)(run).await }).await;
-        if self.handler.layers.is_empty() {
-            return self.conclude(ending).await;
-        }
-        let task = Arc::clone(&self);
-        self.apart(async move { task.conclude(ending).await }).await
+        let result = self.task.call(attempt).await;
+        let this = Arc::clone(&self);
+        self.apart(async move {
+            match this.task.conclude(result).await {
+                Ok(ended) => this.ended.get_or_init(|| ended).clone(),
+                Err(outcome) => this.end(outcome).await,
+            }
+        })
+        .await
     }
 
     /// Settles the attempt on a task of its own. A middleware may drop the future of the attempt, as a timeout does, but
@@ -200,14 +173,59 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         }
     }
 
-    /// Settles the outcome of the handler.
-    async fn conclude(&self, ending: Result<HandlerResult, ErrorText>) -> Ended {
-        let outcome = match ending {
-            Ok(HandlerResult::Plain(outcome)) => *outcome,
-            Ok(HandlerResult::InTx(finish)) => match self.finish(finish).await {
-                Ok(ended) => return self.ended.get_or_init(|| ended).clone(),
-                Err(outcome) => outcome,
-            },
+    /// Settles the attempt, unless it is known to have lost its job.
+    async fn end(&self, outcome: Outcome) -> Ended {
+        self.task.mark_settling();
+        let ended = match self.task.lost() {
+            Some(reason) => Ended::Lost(reason),
+            None => self.task.slot.engine.settle(outcome, &self.task.held).await,
+        };
+        self.ended.get_or_init(|| ended).clone()
+    }
+}
+
+impl<S: Store + ?Sized> AttemptTask<S> {
+    /// Runs the handler of an attempt without middleware. Leaves its settlement to the worker: nobody waits for it.
+    async fn run(self, attempt: AnyAttempt) {
+        self.started();
+        match self.call(attempt).await {
+            Ok(HandlerResult::Plain(outcome)) => self.leave(outcome),
+            // Boxed, because it is rare and much larger than the rest of this future.
+            result => {
+                if let Err(outcome) = Box::pin(self.conclude(result)).await {
+                    self.leave(outcome);
+                }
+            }
+        }
+    }
+
+    fn started(&self) {
+        let dispatcher = self.slot.engine.dispatcher();
+        if dispatcher.is_observed() {
+            dispatcher.observe(&Event::AttemptStarted(self.held.about()));
+        }
+    }
+
+    /// Runs the handler. Returns the text of its panic if it panics.
+    fn call(&self, attempt: AnyAttempt) -> impl Future<Output = Result<HandlerResult, ErrorText>> + use<S> {
+        let (client, hooks) = (self.slot.engine.client.clone(), Arc::clone(&self.handler.hooks));
+        let scope = Scope { client, lease: self.handler.options.lease_ms(), hooks };
+        // The handler decodes the input before it returns a future, and that may panic too.
+        let called = catch_unwind(AssertUnwindSafe(|| (self.handler.call)(Run { attempt, scope })));
+        async move {
+            match called {
+                Ok(handling) => catch_panic("handler", handling).await,
+                Err(panic) => Err(panic_error("handler", panic)),
+            }
+        }
+    }
+
+    /// Ends the transaction of the handler, if there is one. Returns how the attempt has ended, or the outcome that is
+    /// left to settle.
+    async fn conclude(&self, result: Result<HandlerResult, ErrorText>) -> Result<Ended, Outcome> {
+        match result {
+            Ok(HandlerResult::Plain(outcome)) => Err(outcome),
+            Ok(HandlerResult::InTx(finish)) => self.finish(finish).await,
             Ok(HandlerResult::Failed(failure, undo)) => {
                 // Roll back before settling: the open transaction may hold a lock on the job.
                 self.mark_settling();
@@ -215,28 +233,27 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                     let event = Event::StoreFailed("rollback", ErrorText::new(error.to_string()));
                     self.slot.engine.dispatcher().observe(&event);
                 }
-                self.failure(*failure)
+                Err(self.failure(*failure))
             }
-            Err(panic) => self.failure(Failure::retried(panic)),
-        };
-        self.end(outcome).await
+            Err(panic) => Err(self.failure(Failure::retried(panic))),
+        }
     }
 
-    /// Settles the attempt, unless it is known to have lost its job.
-    async fn end(&self, outcome: Outcome) -> Ended {
+    /// Settles the attempt, unless it is known to have lost its job. Does not wait for the settlement.
+    fn leave(self, outcome: Outcome) {
         self.mark_settling();
-        let engine = &self.slot.engine;
-        let ended = match self.abort.reason() {
-            Some(reason) if reason.is_lost() => {
-                engine.dispatcher().observe(&Event::AttemptLost(About::clone(&self.about)));
-                Ended::Lost(reason)
-            }
-            _ => {
-                let (job, fence) = self.slot.attempt;
-                engine.settle(Settlement { job, fence, outcome }, &self.about).await
-            }
-        };
-        self.ended.get_or_init(|| ended).clone()
+        if self.lost().is_none() {
+            let Self { slot, held, .. } = self;
+            let engine = Arc::clone(&slot.engine);
+            engine.settle_ended(outcome, held, slot);
+        }
+    }
+
+    /// Returns why the attempt has lost its job, if that is known, and reports it.
+    fn lost(&self) -> Option<AbortReason> {
+        let reason = self.held.signal.reason().filter(|reason| reason.is_lost())?;
+        self.slot.engine.dispatcher().observe(&Event::AttemptLost(self.held.about()));
+        Some(reason)
     }
 
     /// Settles the job in the handler's transaction and commits it. If nothing was committed, returns the
@@ -261,7 +278,8 @@ impl<S: Store + ?Sized> AttemptTask<S> {
             announcements.end(false, self.slot.engine.dispatcher());
             return Err(self.failure(Failure::new(&error.into())));
         }
-        announcements.settled(&settlement, &self.about, &settled);
+        let job_type = &self.held.acquired.job.job_type;
+        announcements.settled(&settlement.outcome, job_type, || self.held.about(), &settled);
         announcements.ripple(&ripple);
         announcements.send(self.slot.engine.dispatcher());
         match (Ended::of(&settlement.outcome, &settled), settled) {
@@ -278,7 +296,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
 
     /// Whether the store shows that this attempt has closed its job. `false` if the store does not answer.
     async fn has_closed_job(&self) -> bool {
-        let (engine, (job, fence)) = (&self.slot.engine, self.slot.attempt);
+        let (engine, (job, fence)) = (&self.slot.engine, self.slot.attempt());
         for _ in 0..COMMIT_QUERIES {
             match engine.client.job(job).await {
                 Ok(record) => {
@@ -296,11 +314,11 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     fn failure(&self, Failure { text: error, retry }: Failure) -> Outcome {
         let delay = match retry {
             Retry::Never => return Outcome::Fail { error, retention: None },
-            _ if self.abort.reason() == Some(AbortReason::WorkerStopping) => return Outcome::Release,
+            _ if self.held.signal.reason() == Some(AbortReason::WorkerStopping) => return Outcome::Release,
             Retry::After(delay) => delay,
             Retry::AfterBackoff => {
                 let chance = if self.slot.engine.jitters { fastrand::f64() } else { 0.0 };
-                self.handler.options.backoff.delay(self.number, chance)
+                self.handler.options.backoff.delay(self.held.acquired.job.attempt, chance)
             }
         };
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
@@ -309,7 +327,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the
     /// task: the keeper would otherwise abort it halfway through the settlement.
     fn mark_settling(&self) {
-        if let Some(slot) = self.slot.engine.slots().running.get_mut(&self.slot.attempt) {
+        if let Some(slot) = self.slot.engine.slots().running.get_mut(&self.slot.attempt()) {
             slot.settling = true;
             slot.timeout_at = None;
         }
@@ -327,12 +345,14 @@ pub(crate) async fn catch_panic<T>(what: &str, future: impl Future<Output = T>) 
         Ok(poll) => poll.map(Ok),
         Err(panic) => std::task::Poll::Ready(Err(panic)),
     });
-    caught.await.map_err(|panic| {
-        let text = ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic)));
-        // The drop of the panic payload may panic too.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        text
-    })
+    caught.await.map_err(|panic| panic_error(what, panic))
+}
+
+fn panic_error(what: &str, panic: Box<dyn Any + Send>) -> ErrorText {
+    let text = ErrorText::new(format!("the {what} panicked: {}", panic_text(&*panic)));
+    // The drop of the panic payload may panic too.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    text
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

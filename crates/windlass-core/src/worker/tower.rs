@@ -1,4 +1,4 @@
-//! Layers of [`tower`](https://docs.rs/tower) as middleware.
+//! [`tower`](https://docs.rs/tower) layers as middleware.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -15,21 +15,22 @@ use super::middleware::{Inner, Middleware};
 use crate::error::Result;
 use crate::store::BoxFuture;
 
-/// A [`Middleware`] made of a [`tower_layer::Layer`], for example of a `tower::ServiceBuilder`.
+/// A [`Middleware`] made from a [`tower_layer::Layer`], such as a `tower::ServiceBuilder`.
 ///
-/// The layer wraps a [`RunAttempt`], a service that takes an [`AttemptRequest`] and returns how the attempt
-/// [`Ended`]. Layers of the `tower` crate work as they are: concurrency limits, timeouts, load shedding.
+/// The layer wraps a [`RunAttempt`], a service that takes an [`AttemptRequest`] and returns how the attempt [`Ended`].
+/// Layers of the `tower` crate work without changes: concurrency limits, timeouts, load shedding.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tower::ServiceBuilder;
-/// use windlass_core::{Client, Ctx, Entry, Job, MemoryStore, Result, TowerLayer, Worker};
+/// use windlass::worker::TowerLayer;
+/// use windlass::{Client, Ctx, Entry, Job, MemoryStore, Result, Worker};
 /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
 /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
 /// # impl Entry for Mail {}
 /// # async fn send(_: Ctx<Mail>) -> Result<()> { Ok(()) }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
 /// # let client = Client::new(MemoryStore::new());
 /// let stack = ServiceBuilder::new().concurrency_limit(2).timeout(Duration::from_secs(30));
 /// let worker = Worker::new(&client).middleware(TowerLayer::new(stack)).handle(send).start().await?;
@@ -41,26 +42,28 @@ use crate::store::BoxFuture;
 ///
 /// # Clones
 ///
-/// The service is built once. Each attempt calls a clone of it, so the service must be [`Clone`], and what its clones
-/// share applies to the whole worker: for example, the permits of a concurrency limit. Wrap a service that is not
-/// [`Clone`] in a `tower::buffer::Buffer`.
+/// The service is built once. Each attempt calls a clone of it, so the service must be [`Clone`]. State that clones
+/// share, such as the permits of a concurrency limit, applies to the whole worker. Wrap a service that is not [`Clone`]
+/// in a `tower::buffer::Buffer`.
 ///
 /// # Waiting
 ///
 /// An attempt waits until its service is ready (`poll_ready`) before its handler runs. Meanwhile it occupies a slot of
-/// the worker, its lease is renewed, and the timeout of its handler runs. If it is asked to stop, it stops waiting: if
-/// the worker is stopping, the job is released and the attempt does not count.
+/// the worker, its lease is renewed, and this time counts towards the handler's timeout. If the attempt is asked to
+/// stop, it stops waiting. If the worker is stopping, the job is requeued and the attempt does not count.
 ///
 /// # Errors
 ///
-/// An error of the service is an error of the attempt, which is retried after the backoff, unless the error is or wraps
-/// [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter). An error after the end of the attempt has been stored
+/// If the service returns an error, the attempt fails and the job is retried after the backoff, unless the error is or
+/// wraps [`Fatal`](crate::Fatal) or [`RetryAfter`](crate::RetryAfter). An error after the outcome has been stored
 /// changes nothing; observers receive an event.
 ///
 /// If a layer drops the future of the inner service, as a timeout does, the handler is dropped at its next `await`, and
-/// its open transaction is rolled back. Once the handler has returned, its outcome is stored nevertheless, and counts.
+/// its open transaction is rolled back. Once the handler has returned, its outcome is stored even if the future is
+/// dropped.
 ///
-/// A request cannot be cloned, so layers that send one twice, such as `tower::retry`, do not work: the worker retries.
+/// A request cannot be cloned, so layers that send it twice, such as `tower::retry`, do not work. The worker itself
+/// retries jobs.
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub struct TowerLayer<V> {
     /// Never called itself, only cloned. The lock makes it [`Sync`], which most services are not required to be.
@@ -101,7 +104,7 @@ impl<V> fmt::Debug for TowerLayer<V> {
     }
 }
 
-/// An attempt on its way through the services of a [`TowerLayer`].
+/// The request type of the services of a [`TowerLayer`]: an attempt to run.
 #[derive(Debug)]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub struct AttemptRequest {
@@ -121,14 +124,15 @@ impl AttemptRequest {
         &mut self.attempt
     }
 
-    /// Splits the request into the attempt and the rest of its way. A service can then end the attempt without running
-    /// it: with [`Inner::reschedule`] or [`Inner::fail`].
+    /// Splits the request into the attempt and the inner part of its pipeline. A service can then end the attempt
+    /// without running it, with [`Inner::reschedule`] or [`Inner::fail`].
     pub fn into_parts(self) -> (AnyAttempt, Inner) {
         (self.attempt, self.inner)
     }
 }
 
-/// The innermost service of a [`TowerLayer`]: runs the attempt and returns how it ended, once that is committed.
+/// The innermost service of a [`TowerLayer`]: runs the attempt and returns how it ended, after the outcome has been
+/// committed.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(docsrs, doc(cfg(feature = "tower")))]
 pub struct RunAttempt(());

@@ -1,5 +1,6 @@
 //! The client on the memory store.
 
+mod bulk;
 mod carried;
 mod erased;
 mod hooks;
@@ -16,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use windlass_core::command::{Acquire, Acquired, Outcome, Quota, Settle, Settlement};
 use windlass_core::{
-    Client, Entry, ErrorKind, ErrorText, Event, Hint, InProcessNotifier, Job, KeyHold, ManualClock,
+    Client, Ctx, Entry, ErrorKind, ErrorText, Event, Hint, InProcessNotifier, Job, KeyHold, ManualClock,
     MemoryStore, Millis, Notifier, Observer, Payload, RequestId, Signal, Status, Store, Subscription, Then,
-    Topic, Transactional, TypeName, WorkerId,
+    Topic, Transactional, TypeName, Worker, WorkerId,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -236,6 +237,42 @@ async fn blockers_are_declared_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_wait_that_times_out_names_the_blocker_that_failed() {
+    let client = client();
+    let mails = client.start_many([mail(), mail()]).await.unwrap();
+    let report = client.start(Report).blocked_by((mails[0], mails[1])).await.unwrap();
+    let wait = || async { client.wait(report).timeout(Duration::from_millis(1)).await.unwrap_err() };
+    let error = wait().await;
+    assert!(error.to_string().ends_with("its job `report` is blocked; the chain continues"), "{error}");
+
+    work(&client, "mail", complete(1)).await;
+    let failed = Outcome::Fail { error: ErrorText::new("no such box"), retention: None };
+    work(&client, "mail", failed).await;
+    let error = wait().await;
+    let (report, blocker) = (report.id(), mails[1].id());
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "chain {report} is still open after 1ms: its job `report` waits for chain {blocker}, which failed: no such \
+             box; retry that chain"
+        )
+    );
+    assert_eq!(
+        (error.kind(), error.job_error()),
+        (ErrorKind::TimedOut, Some(&ErrorText::new("no such box")))
+    );
+    assert_eq!(error.next_attempt_at(), None);
+
+    client.retry(blocker).await.unwrap();
+    client.cancel_unless_running(blocker).await.unwrap();
+    let error = wait().await;
+    assert!(
+        error.to_string().contains(&format!("waits for chain {blocker}, which was cancelled")),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn nothing_is_announced_before_the_commit_or_after_a_rollback() {
     let (seen, notifier) = (Seen::default(), InProcessNotifier::new());
     let store = MemoryStore::with_clock(Arc::new(ManualClock::default()));
@@ -294,4 +331,30 @@ async fn a_client_of_any_store_cancels_and_retries() {
     assert_eq!(error.kind(), ErrorKind::ChainCancelled);
     client.retry(chain).await.unwrap();
     assert_eq!(client.chain(chain).await.unwrap().unwrap().status(), Status::Pending);
+}
+
+/// A client that several runtimes share does not depend on one that is not driven: a `current_thread` runtime stands
+/// still outside `block_on`.
+#[test]
+fn a_runtime_that_is_not_driven_delays_neither_starts_nor_hints() {
+    async fn send(_: Ctx<Mail>) -> windlass_core::Result<u32> {
+        Ok(3)
+    }
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (idle, driven) = (runtime(), runtime());
+    let client = Client::new(MemoryStore::new());
+    // The task that publishes the hint is left behind in this runtime.
+    idle.block_on(async { client.start(mail()).await }).unwrap();
+    let work = async {
+        let hour = Duration::from_secs(3_600);
+        let worker = Worker::new(&client).poll(hour).handle(send).start().await.unwrap();
+        for _ in 0..3 {
+            let chain = client.start(mail()).await.unwrap();
+            let output = client.wait(chain).poll(hour).timeout(Duration::from_secs(20)).await.unwrap();
+            assert_eq!(output, 3);
+        }
+        worker.stop(Duration::from_secs(10)).await;
+    };
+    driven.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await }).unwrap();
+    drop(idle);
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use windlass_core::command::ListAttempts;
-use windlass_core::queue::{Encoding, Item};
+use windlass_core::queue::{Encoding, Item, ItemAttempt, ItemDone};
 use windlass_core::{
-    Backoff, BoxError, Client, Codec, Ctx, Data, Entry, ErrorKind, Fatal, HandlerOptions, Handlers, Job,
-    JobOptions, Key, MemoryStore, Next, Queue, RetryAfter, Status, Store, Target, Worker,
+    Attempt, Backoff, BoxError, Client, Codec, Ctx, Data, Done, Entry, ErrorKind, Fatal, HandlerOptions,
+    Handlers, Job, JobOptions, Key, MemoryStore, Next, Queue, RetryAfter, Status, Store, Target, Worker,
 };
 
 use crate::faults::RuntimeClock;
@@ -84,6 +84,32 @@ async fn a_fatal_error_is_not_retried() {
     assert_eq!(error.kind(), ErrorKind::ChainFailed);
     assert_eq!(error.job_error().unwrap().as_str(), "cannot send: no such user");
     assert_eq!(attempts(&client, chain.id()).await, 1);
+    worker.stop(HOUR).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_exceeds_a_limit_is_not_retried() {
+    let client = client();
+    async fn start_101(_: Ctx<Plain>) -> Result<Next<Plain>> {
+        Ok(Next::done(String::new()).start_many((0..=100).map(|_| Quick)))
+    }
+    async fn return_5_mib(a: Attempt<Quick, MemoryStore>) -> Result<Done<Quick, MemoryStore>> {
+        Ok(a.begin().await?.done("x".repeat(5 << 20))?)
+    }
+    let worker = Worker::new(&client).handle(start_101).handle(return_5_mib).start().await.unwrap();
+    let (plain, quick) = (client.start(Plain).await.unwrap(), client.start(Quick).await.unwrap());
+    let errors = [(plain.id(), client.wait(plain).await), (quick.id(), client.wait(quick).await)].map(
+        |(chain, ended)| {
+            let error = ended.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ChainFailed);
+            (chain, error.job_error().unwrap().to_string())
+        },
+    );
+    assert!(errors[0].1.contains("take an `Attempt` and call `step.start_many`"), "{errors:?}");
+    assert!(errors[1].1.contains("the payload is larger than"), "{errors:?}");
+    for (chain, _) in errors {
+        assert_eq!(attempts(&client, chain).await, 1);
+    }
     worker.stop(HOUR).await;
 }
 
@@ -225,6 +251,31 @@ async fn an_outcome_starts_at_most_100_chains() {
     let chain = client.start(Plain).max_attempts(1).await.unwrap();
     let error = client.wait(chain).await.unwrap_err();
     assert!(error.to_string().contains("more than 100 chains start with the outcome"), "{error}");
+    worker.stop(HOUR).await;
+}
+
+#[tokio::test]
+async fn a_chain_that_a_step_starts_exists_once_the_job_has_ended() {
+    let client = Client::new(MemoryStore::new());
+    async fn pay(a: Attempt<Plain, MemoryStore>) -> Result<Done<Plain, MemoryStore>> {
+        let mut step = a.begin().await?;
+        let chain = step.start(Quick).key("paid").after(DAY).await?;
+        Ok(step.done(chain.id().to_string())?)
+    }
+    async fn fail(item: ItemAttempt<u64, MemoryStore>) -> Result<ItemDone<u64, MemoryStore>> {
+        let mut step = item.begin().await?;
+        step.start(Quick).key("failed").await?;
+        drop(step);
+        Err(Fatal::new("broken").into())
+    }
+    let queue = client.queue::<u64, u64>("numbers").build().unwrap();
+    let handlers = queue.handlers(fail);
+    let worker = Worker::new(&client).handle(pay).handlers(handlers).start().await.unwrap();
+    let started = client.wait(client.start(Plain).await.unwrap()).await.unwrap();
+    let found = client.chain(Target::key::<Quick>("paid").unwrap()).await.unwrap().unwrap();
+    assert_eq!((found.id.to_string(), found.status()), (started, Status::Pending));
+    queue.enqueue_and_wait("a", 1).await.unwrap_err();
+    assert!(client.chain(Target::key::<Quick>("failed").unwrap()).await.unwrap().is_none(), "rolled back");
     worker.stop(HOUR).await;
 }
 

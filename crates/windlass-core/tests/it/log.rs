@@ -137,7 +137,7 @@ async fn a_stop_deadline_of_zero_is_a_warning_that_names_the_cure() {
         }
         let job = client.chain(chain).await.unwrap().unwrap().latest;
         assert_eq!((job.status, job.attempt), (windlass_core::Status::Pending, 0), "its job is released");
-        client.delete(vec![chain.into()], false).await.unwrap();
+        client.delete(vec![chain.into()]).await.unwrap();
         assert_eq!(warnings().len(), count, "{:?}", warnings());
     }
     assert!(warnings()[0].contains("call `stop_now`"), "{:?}", warnings());

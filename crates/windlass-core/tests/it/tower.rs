@@ -308,7 +308,7 @@ async fn an_attempt_that_lost_its_job_stores_nothing() {
     let worker = worker.handle(wait).start().await.unwrap();
     let chain = client.start(echo("ada")).await.unwrap();
     lines.sees(1, |event| matches!(event, Event::AttemptStarted(_))).await;
-    client.delete(vec![chain.into()], false).await.unwrap();
+    client.delete(vec![chain.into()]).await.unwrap();
     gate.go.add_permits(1);
     lines.sees(1, |event| matches!(event, Event::AttemptLost(_))).await;
     worker.stop(TIMEOUT).await;

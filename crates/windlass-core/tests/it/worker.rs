@@ -357,7 +357,7 @@ async fn a_running_job_is_aborted_when_it_is_cancelled_completed_or_deleted() {
 
     let deleted = client.start(Slow { number: 3 }).await.unwrap();
     gate.started.notified().await;
-    client.delete(vec![deleted.into()], false).await.unwrap();
+    client.delete(vec![deleted.into()]).await.unwrap();
     let last = client.start(Slow { number: 4 }).await.unwrap();
     gate.started.notified().await;
     worker.stop_now(TIMEOUT).await;

@@ -153,7 +153,7 @@ impl Caller {
 
     async fn trigger(&self) -> Result<&'static str> {
         let Some(chain) = self.some_chain() else { return Ok("nothing to trigger") };
-        self.client.trigger(vec![chain.into()]).await.map(|_| "trigger")
+        self.client.trigger(chain).await.map(|_| "trigger")
     }
 
     async fn retry(&self) -> Result<&'static str> {
@@ -163,7 +163,12 @@ impl Caller {
 
     async fn delete(&self) -> Result<&'static str> {
         let Some(chain) = self.some_chain() else { return Ok("nothing to delete") };
-        self.client.delete(vec![chain.into()], self.world.percent(50)).await.map(|_| "delete")
+        let chains = vec![chain.into()];
+        let deleted = match self.world.percent(50) {
+            true => self.client.delete_cascading(chains).await,
+            false => self.client.delete(chains).await,
+        };
+        deleted.map(|_| "delete")
     }
 
     /// Completes an approval from outside, or another open chain if there is no approval.

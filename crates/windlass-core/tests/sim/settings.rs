@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) timeout: Duration,
     pub(crate) backoff: Duration,
     pub(crate) max_attempts: Option<u32>,
+    /// How many exchanges a worker may have in flight.
+    pub(crate) exchanges: u8,
 }
 
 thread_local! {
@@ -55,6 +57,7 @@ impl Settings {
             timeout: Duration::from_millis(chance.u64(300..5_000)),
             backoff: Duration::from_millis(*chance.choice(&[0, 10, 500, 3_000]).unwrap()),
             max_attempts: *chance.choice(&[None, None, Some(1), Some(3), Some(6)]).unwrap(),
+            exchanges: chance.u8(1..=3),
         };
         PRESENT.set(Some(settings));
         settings

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use windlass_core::command::*;
-use windlass_core::{BoxFuture, Decorator, Error, ErrorKind, MemoryStore, MemoryTx, Result, Transactional};
+use windlass_core::{
+    BoxFuture, Capabilities, Decorator, Error, ErrorKind, MemoryStore, MemoryTx, Result, Store, Transactional,
+};
 
 use super::bad::Distorted;
 use super::fate::Fate;
@@ -237,6 +239,10 @@ impl Decorator for SimStore {
 
     fn inner(&self) -> &MemoryStore {
         &self.inner
+    }
+
+    fn supported(&self) -> Capabilities {
+        self.inner.capabilities().exchanges_in_flight(self.world.settings.exchanges)
     }
 
     fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {

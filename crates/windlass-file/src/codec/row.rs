@@ -1,4 +1,4 @@
-//! Rows, and changes of rows.
+//! Rows, and changes to rows.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ mod part {
     pub(super) const END: u64 = 1 << 7;
     pub(super) const WORKER: u64 = 1 << 8;
     pub(super) const OUTSIDE: u64 = 1 << 9;
-    /// The stored output, error, blockers and history stay as they are. Only in updates.
+    /// The stored output, error, blockers and history are unchanged. Only in updates.
     pub(super) const OUTPUT_KEPT: u64 = 1 << 10;
     pub(super) const ERROR_KEPT: u64 = 1 << 11;
     pub(super) const BLOCKERS_KEPT: u64 = 1 << 12;
@@ -47,7 +47,7 @@ mod part {
     pub(super) const ALL: u64 = (1 << 15) - 1;
 }
 
-/// One applied change of a row.
+/// One applied change to a row.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) key: RowKey,
@@ -55,7 +55,7 @@ pub(crate) struct Change {
     pub(crate) after: Option<Row>,
 }
 
-/// Encodes the change of a row.
+/// Encodes a change to a row.
 pub(crate) fn encode_effect(to: &mut Encoder, effect: &Effect) {
     match (&effect.key, &effect.after) {
         (RowKey::Job(_), Some(Row::Job(row))) => match &effect.before {
@@ -107,8 +107,9 @@ pub(crate) fn encode_row(to: &mut Encoder, key: &RowKey, row: &Row) {
 
 /// Decodes one change and applies it to the model.
 ///
-/// `is_partial` says that the model may already contain later changes, as while the first part of a journal is replayed
-/// on a snapshot. Then an update of a missing job is skipped: a later change deletes the job.
+/// `is_partial` means that the model may already contain later changes, as is the case while the first part of a
+/// journal is replayed on a snapshot. An update to a missing job is then skipped, because a later change deletes the
+/// job.
 pub(crate) fn apply(from: &mut Decoder<'_>, model: &mut Model, is_partial: bool) -> Decoded<Change> {
     let (key, after) = match from.byte()? {
         tag::JOB => {
@@ -150,7 +151,7 @@ pub(crate) fn apply(from: &mut Decoder<'_>, model: &mut Model, is_partial: bool)
     Ok(Change { key, before, after })
 }
 
-/// Whether two versions of a job differ only in what an update contains.
+/// Whether two versions of a job differ only in fields that an update contains.
 fn has_same_origin(before: &JobRow, after: &JobRow) -> bool {
     let (old, new) = (&before.job, &after.job);
     before.seq == after.seq
@@ -163,7 +164,7 @@ fn has_same_origin(before: &JobRow, after: &JobRow) -> bool {
         && old.job_type == new.job_type
         && old.chain_type == new.chain_type
         && old.trace == new.trace
-        // The model clones payloads, so the bytes of an unchanged one are at the same place.
+        // The model clones payloads without copying their bytes, so an unchanged payload has the same address.
         && old.input.bytes().as_ptr() == new.input.bytes().as_ptr()
         && old.input.bytes().len() == new.input.bytes().len()
         && old.input.codec() == new.input.codec()
@@ -225,7 +226,7 @@ fn parts(row: &JobRow) -> u64 {
     flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
 }
 
-/// Encodes the part of a job that changes, as far as `parts` says.
+/// Encodes the mutable part of a job, with the optional parts in `parts`.
 fn encode_state(to: &mut Encoder, row: &JobRow, parts: u64) {
     let job = &row.job;
     to.byte(job.status.code());
@@ -417,7 +418,7 @@ fn decode_list<T>(
 }
 
 fn decode_trace(from: &mut Decoder<'_>) -> Decoded<Option<windlass_core::TraceContext>> {
-    // An empty text stands for none.
+    // An empty text means that there is none.
     if from.rest.first() == Some(&0) {
         from.byte()?;
         return Ok(None);

@@ -78,8 +78,8 @@ impl<P: Provider> Office<P> {
         let mut inside = self.client.in_tx(tx.into());
         inside.start_many([Approve, Approve]).await.unwrap();
         inside.cancel_unless_running(self.cancelled).await.unwrap();
-        inside.trigger(vec![self.triggered.into()]).await.unwrap();
-        inside.delete(vec![self.deleted.into()], false).await.unwrap();
+        inside.trigger(self.triggered).await.unwrap();
+        inside.delete(vec![self.deleted.into()]).await.unwrap();
         let step = inside.step(self.completed).await.unwrap().of::<Approve>().unwrap();
         assert_eq!(step.done("by hand".to_owned()).await.unwrap(), Status::Completed);
         inside.announcements()

@@ -14,6 +14,7 @@ mod isolation;
 mod keys;
 mod known_bad;
 mod ledger;
+mod maintenance;
 mod notified;
 mod notifier;
 mod open;
@@ -22,6 +23,7 @@ mod plan;
 mod pooler;
 mod race;
 mod random;
+mod roles;
 mod schema;
 mod settings;
 #[cfg(feature = "tls")]

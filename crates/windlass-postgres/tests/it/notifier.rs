@@ -8,9 +8,8 @@ use bytes::Bytes;
 use tokio::time;
 use windlass_conformance::type_name;
 use windlass_core::{BoxFuture, ChainId, ErrorKind, Hint, Notifier, Result, Signal, Timestamp, Topic};
-use windlass_postgres::{
-    ConnectionRef, Listener, Options, Parameter, PostgresNotifier, Provider, Row, Sqlx, Statement,
-};
+use windlass_postgres::driver::{Listener, Parameter, Row, Statement};
+use windlass_postgres::{ConnectionRef, Options, PostgresNotifier, Provider, Sqlx};
 use windlass_testkit::{PostgresServer, wait_until};
 
 use crate::fixture;

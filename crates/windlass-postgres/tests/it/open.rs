@@ -62,12 +62,24 @@ async fn a_much_newer_schema_is_refused_and_the_next_one_is_not() {
     let database = Database::new().await;
     let later =
         |version: i64| format!("insert into {{}}.migration (version, name) values ({version}, 'later')");
-    sqlx::query(database.sql(&later(2))).execute(&database.pool).await.unwrap();
+    sqlx::query(database.sql(&later(3))).execute(&database.pool).await.unwrap();
     let provider = Sqlx::from(database.pool.clone());
     PostgresStore::open(provider, database.options.clone().migrate(false)).await.unwrap();
     sqlx::query(database.sql(&later(99))).execute(&database.pool).await.unwrap();
     check(&database.server.url(), database.options.clone(), ErrorKind::Incompatible, "update this program")
         .await;
+}
+
+/// Nothing was released with version 1.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_layout_of_an_earlier_build_is_refused() {
+    let database = Database::new().await;
+    let earlier = "update {}.migration set version = 1";
+    sqlx::query(database.sql(earlier)).execute(&database.pool).await.unwrap();
+    for migrates in [true, false] {
+        let options = database.options.clone().migrate(migrates);
+        check(&database.server.url(), options, ErrorKind::Incompatible, "drop its tables").await;
+    }
 }
 
 /// The next version adds its own functions and columns. Programs of both versions run at the same time.
@@ -81,7 +93,7 @@ async fn old_and_new_programs_overlap_during_an_upgrade() {
         "alter table {}.job add column tenant text",
         "create function {}.renew_v2(given bigint, jobs uuid[], fences bigint[], leases bigint[])
          returns setof {}.reply_v1 language sql as $$ select * from {}.renew_v1(given, jobs, fences, leases) $$",
-        "insert into {}.migration (version, name) values (2, 'the next one')",
+        "insert into {}.migration (version, name) values (3, 'the next one')",
     ] {
         sqlx::query(database.sql(step)).execute(&database.pool).await.unwrap();
     }

@@ -54,7 +54,7 @@ async fn sixteen_workers_acquire_each_job_once() {
 async fn a_running_job_is_deleted_completely() {
     let database = Database::new().await;
     race::deleted_while_running(database.subject()).await;
-    for table in ["job", "chain", "leaving", "ripple", "key", "blocker", "attempt"] {
+    for table in ["job", "ready", "leaving", "ripple", "key", "blocker", "attempt"] {
         let count = database.sql(&format!("select count(*) from {{}}.{table}"));
         let left: i64 = sqlx::query_scalar(count).fetch_one(&database.pool).await.unwrap();
         assert_eq!(left, 0, "{table}");
@@ -321,4 +321,74 @@ async fn a_pause_in_an_open_transaction_makes_another_busy() {
     assert_eq!(other.unwrap_err().kind(), ErrorKind::Busy);
     database.store.rollback(tx).await.unwrap();
     assert_eq!(database.store.pause(pause).await.unwrap().were_paused, [false]);
+}
+
+/// A transaction settles an attempt that has lost its job. The job is pending again, and an acquire takes it at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_late_settlement_in_an_open_transaction_does_not_hold_up_acquires() {
+    let database = Database::new().await;
+    let s = database.subject();
+    s.start("a").await;
+    let late = s.acquire_one("a").await;
+    s.advance(LEASE.get() + 1);
+    assert_eq!(s.reap().await.reaped.len(), 1);
+    let mut tx = database.store.begin().await.unwrap();
+    let settlement = Settlement { job: late.job.id, fence: late.job.fence, outcome: complete("1") };
+    let settle = Settle { settlements: vec![settlement] };
+    let settled = database.store.run_in((&mut tx).into(), settle).await.unwrap();
+    assert!(!matches!(settled.settled[0], Settled::Applied(_)), "{settled:?}");
+    // It may be skipped while the transaction is open, but nobody waits for it.
+    let other = s.start("a").await;
+    let taken = s.acquire("a", 2).await;
+    assert!(taken.iter().any(|acquired| acquired.job.chain == other), "{taken:?}");
+    database.store.rollback(tx).await.unwrap();
+    assert_eq!(taken.len() + s.acquire("a", 2).await.len(), 2);
+}
+
+/// A request is repeated after its jobs were requeued, and once more after it has taken them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_took_a_job_twice_returns_it_once() {
+    let database = Database::new().await;
+    let s = database.subject();
+    s.start("a").await;
+    let request = s.acquire_request(&["a"], 5);
+    assert_eq!(s.run(request.clone()).await.jobs.len(), 1);
+    s.advance(LEASE.get() + 1);
+    assert_eq!(s.reap().await.reaped.len(), 1);
+    let again = s.run(request.clone()).await.jobs;
+    let repeated = s.run(request).await.jobs;
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].job, repeated[0].job);
+    assert_eq!(repeated.len(), 1);
+}
+
+/// Jobs whose rows stay locked do not keep the reaper from others.
+#[tokio::test(flavor = "multi_thread")]
+async fn locked_jobs_do_not_hide_other_expired_leases() {
+    let database = Database::new().await;
+    let s = database.subject();
+    for _ in 0..5 {
+        s.start("a").await;
+    }
+    let attempts = s.acquire("a", 4).await;
+    s.advance(1);
+    let last = s.acquire_one("a").await;
+    s.advance(LEASE.get() + 1);
+    let mut tx = database.store.begin().await.unwrap();
+    for attempt in &attempts {
+        sqlx::query(database.sql("select from {}.job where id = $1 for update"))
+            .bind(attempt.job.id.as_uuid())
+            .execute(&mut *tx)
+            .await
+            .unwrap();
+    }
+    let reap = windlass_core::command::Reap {
+        types: windlass_core::command::Types::All,
+        max: 2,
+        except: Vec::new(),
+        renewal_interval: windlass_core::Millis::ZERO,
+    };
+    let reaped = s.run(reap).await.reaped;
+    assert_eq!(reaped.iter().map(|reaped| reaped.job.job).collect::<Vec<_>>(), [last.job.id]);
+    database.store.rollback(tx).await.unwrap();
 }

@@ -174,3 +174,20 @@ async fn health_reports_unusual_defaults() {
     assert!(found[0].remedy.contains("alter role windlass set default_transaction_isolation"), "{found:?}");
     store.close().await.unwrap();
 }
+
+/// The tables belong to another role, which is the safest way to deploy. The store works, but cannot vacuum.
+#[tokio::test(flavor = "multi_thread")]
+async fn health_reports_a_role_that_may_not_vacuum() {
+    let server = PostgresServer::builder().start().await;
+    check_works(&server.url(), Options::default()).await;
+    server.query(&Options::default().roles_sql().unwrap());
+    server.query("create role worker login; grant windlass_worker to worker");
+    let url = server.url().replace("windlass@", "worker@");
+    let store = PostgresStore::open(Sqlx::connect(&url).await.unwrap(), Options::default()).await.unwrap();
+    let found = store.health().await.unwrap();
+    let problems: Vec<_> = found.iter().map(|found| found.problem.as_str()).collect();
+    assert_eq!(problems, ["role `worker` may not vacuum windlass.ready, windlass.lease, windlass.tally"]);
+    server.query("grant windlass to worker");
+    assert!(store.health().await.unwrap().is_empty());
+    store.close().await.unwrap();
+}

@@ -158,9 +158,9 @@ async fn a_role_needs_only_the_views() {
     let role = role.as_str();
     database.rows(&format!(
         "create role {role}; grant usage on schema {{}} to {role};
-         grant select on {{}}.jobs, {{}}.chains, {{}}.attempts to {role}"
+         grant select on {{}}.jobs, {{}}.chains, {{}}.attempts, {{}}.counts to {role}"
     ));
-    for (view, rows) in [("jobs", "8"), ("chains", "7"), ("attempts", "5")] {
+    for (view, rows) in [("jobs", "8"), ("chains", "7"), ("attempts", "5"), ("counts", "8")] {
         let all = format!("set role {role}; select count(x::text) from {{}}.{view} x");
         assert_eq!(database.rows(&all), rows, "{view}");
     }
@@ -173,10 +173,19 @@ async fn a_role_needs_only_the_views() {
 async fn columns_that_are_not_selected_cost_nothing() {
     let database = Database::new().await;
     let plan = database.rows(
-        "set enable_seqscan = off; explain select type, count(*) from {}.jobs where status = 'pending' group by type",
+        "set enable_seqscan = off; explain select id, error from {}.jobs where type = 'a' and listed = 'failed'",
     );
     let tables: Vec<_> = plan.lines().filter(|line| line.contains(" on ")).collect();
-    assert!(tables.len() == 1 && tables[0].contains("job_pending on job j"), "{plan}");
+    assert!(tables.len() == 1 && tables[0].contains("job_listed on job j"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_follow_the_jobs() {
+    let database = Database::new().await;
+    jobs_of_every_status(&database.subject()).await;
+    let counts = "select type, status, jobs from {}.counts order by 1, 2";
+    let jobs = "select type, status, count(*) from {}.jobs group by 1, 2 order by 1, 2";
+    assert_eq!(database.rows(counts), database.rows(jobs));
 }
 
 /// The page with queries for these views. All of them are run here.

@@ -1,5 +1,8 @@
 -- Acquires due jobs and leases them to a worker.
 
+-- Maximum size of all inputs and blockers' outputs in a reply, unless it has only one job.
+local REPLY_MAX_BYTES = 16 * 1024 * 1024
+
 -- The order in which jobs run.
 local function runs_before(left, right)
   if left.priority ~= right.priority then
@@ -13,9 +16,9 @@ end
 -- Returns the jobs that this same request acquired and still holds.
 local function taken_before(id)
   local taken = {}
-  for _, member_id in ipairs(read('ZRANGE', taken_by(id).key, 0, -1)) do
-    local row = must(job(member_id), 'job ' .. member_id)
-    if row.request == id then
+  for _, job_id in ipairs(leased_by(id)) do
+    local row = job(job_id)
+    if row and row.request == id then
       taken[#taken + 1] = row
     end
   end
@@ -93,23 +96,6 @@ local function lease(row, asked, quota)
   place(row)
 end
 
-local function take(asked)
-  local taken = {}
-  for _, level in ipairs(levels(unpaused(asked.types))) do
-    while #taken < asked.max do
-      local found, head = first_pending_set(level.pending_sets)
-      if not found then
-        break
-      end
-      local row = must(job(id_of(head), true), 'job ' .. id_of(head))
-      lease(row, asked, found.quota)
-      found.quota.left = found.quota.left - 1
-      taken[#taken + 1] = row
-    end
-  end
-  return taken
-end
-
 -- Returns the outputs of a job's blockers.
 local function outputs(row)
   local list = {}
@@ -126,6 +112,41 @@ local function outputs(row)
   return list
 end
 
+-- Returns the size of a job in the reply: its input and the outputs of its blockers.
+local function size_in_reply(row)
+  read_whole(row)
+  local size = #row.input
+  if row.blockers then
+    row.outputs = outputs(row)
+    for _, blocker in ipairs(row.outputs) do
+      size = size + #(blocker.output or '')
+    end
+  end
+  return size
+end
+
+-- Leases due jobs, as many as a reply can hold, but at least one.
+local function take(asked)
+  local taken, bytes = {}, 0
+  for _, level in ipairs(levels(unpaused(asked.types))) do
+    while #taken < asked.max do
+      local found, head = first_pending_set(level.pending_sets)
+      if not found then
+        break
+      end
+      local row = must(job(id_of(head)), 'job ' .. id_of(head))
+      bytes = bytes + size_in_reply(row)
+      if bytes > REPLY_MAX_BYTES and taken[1] then
+        return taken
+      end
+      lease(row, asked, found.quota)
+      found.quota.left = found.quota.left - 1
+      taken[#taken + 1] = row
+    end
+  end
+  return taken
+end
+
 local function acquire(asked)
   ripple()
   local taken, replies = taken_before(asked.request), {}
@@ -133,9 +154,11 @@ local function acquire(asked)
     taken = take(asked)
   end
   for at, row in ipairs(taken) do
-    -- The fixed part of the first job's row has the fields of the chain.
-    local first_fixed = row.index > 0 and chain_of(row).fixed or nil
-    replies[at] = { job = view(row), first = first_fixed, blockers = row.blockers and outputs(row) or nil }
+    -- The first job's row has the fields of the chain.
+    local first_row = row.index > 0 and pack_row(chain_of(row)) or nil
+    replies[at] = {
+      job = view(row), first = first_row, blockers = row.blockers and (row.outputs or outputs(row)) or nil,
+    }
   end
   return { jobs = replies, ripple = take_report(), now = now }
 end

@@ -25,7 +25,7 @@ local function close_job(row, closed_as, ended_as, closed_by)
     need(row, -1)
   end
   if closed_as == 'completed' and row.index > 0 then
-    remove(in_order(row, true), row.id)
+    finish_in_order(row)
   end
 end
 
@@ -49,14 +49,17 @@ end
 
 -- Closes a chain whose latest job has just been closed. `ripple` resolves the jobs that wait for it.
 local function close_chain(of, closed_as, retention)
-  change_chain(of)
+  change(of)
   of.closed_as, of.chain_closed = closed_as, now
   of.retain_until = after(now, retention or of['keep_' .. closed_as])
   if of.trim_at then
     trim_at(of, nil)
   end
   if closed_as == 'completed' then
-    remove(in_order(of, true), of.id)
+    finish_in_order(of)
+    if is_long(of) then
+      remove(long_chains(of.chain_type), member(of))
+    end
   end
   if of.needed == 0 then
     add(leaving(), removable_at(of), member(of))

@@ -1,9 +1,5 @@
 -- New chains and jobs.
 
--- A job's fences start at its creation time, so that a job that is created again under the same id gets other fences.
--- They are exact in Lua numbers for the next two hundred years.
-local FENCES_PER_MS = 1024
-
 -- Returns when a job is due, never before now.
 local function due_at(schedule)
   if schedule.at then
@@ -60,11 +56,13 @@ end
 
 -- Stores a new job. `row` is new and has the job's position in its chain.
 local function insert_job(row, new, list)
-  local open, count_open, failed = attach(list, new.on_failure)
-  row.seq, row.type, row.priority, row.max_attempts = next_seq(), new.type, new.priority, new.max_attempts
-  row.on_failure, row.created, row.trace = new.on_failure, now, new.trace
+  unpack_constants(row, ARGV[new.constants] or new.constants)
+  local open, count_open, failed = attach(list, row.on_failure)
+  row.seq, row.type, row.priority, row.created = next_seq(), new.type, new.priority, now
+  row.seq_text = string.format('%016.0f', row.seq)
   row.blockers = list[1] and cmsgpack.pack(list) or nil
-  row.fixed, row.input, row.new, row.whole = pack_fixed(row), ARGV[new.input], true, true
+  row.input, row.new, row.whole = ARGV[new.input], true, true
+  row.large = #row.input > LARGE_MIN or nil
   row.status = failed and 'failed' or count_open > 0 and 'blocked' or 'pending'
   row.due, row.attempt, row.fence, row.version = due_at(new), 0, now * FENCES_PER_MS, 0
   row.waits, row.open = count_open, open
@@ -74,24 +72,23 @@ local function insert_job(row, new, list)
   set(rows, new.id, row)
   touch(row)
   place(row)
-  add(in_order(row), row.seq, row.id)
-  add(in_order(row, true), row.seq, row.id)
+  enter_order(row)
   insert_edges(row, list)
 end
 
 local function insert_chain(new, list)
   local id = new.job.id
-  local row = new_row(id)
-  row.index, row.chain_type, row.chain_trace = 0, new.job.type, new.trace
-  row.keep_completed, row.keep_failed, row.keep_cancelled = new.keep_completed, new.keep_failed, new.keep_cancelled
-  row.latest, row.latest_index, row.needed, row.chain_changed = id, 0, 0, true
+  local row = {
+    id = id, chain = id, index = 0, chain_type = new.job.type, keep_completed = new.keep_completed,
+    latest = id, latest_index = 0, needed = 0,
+  }
   if new.key then
     local field = key_field(new.job.type, new.key.key)
     local former = pointed_at(field)
     if former then
       free_key(former)
     end
-    row.key, row.hold, row.window, row.held = new.key.key, new.key.hold, new.key.window, true
+    row.held = true
     point(field, id)
   end
   insert_job(row, new.job, list)
@@ -140,11 +137,13 @@ end
 
 -- Adds a job to a chain after its latest.
 local function append_job(of, new, list)
-  local row = new_row(new.id)
-  row.index, row.chain, row.chain_type = of.latest_index + 1, of.id, of.chain_type
+  local row = { id = new.id, chain = of.id, index = of.latest_index + 1, chain_type = of.chain_type }
   insert_job(row, new, list)
   add(later_jobs(of.id), row.index, row.id)
-  change_chain(of)
+  if of.latest_index == 0 then
+    add(long_chains(of.chain_type), 0, member(of))
+  end
+  change(of)
   of.latest, of.latest_index = row.id, row.index
   return row
 end

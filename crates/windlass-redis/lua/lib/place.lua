@@ -1,19 +1,6 @@
 -- The indexes that contain a row, by its status.
 
-local REPEAT_WINDOW = 600000
 local HISTORY_MAX = 30
-
--- Returns the member of a row in sets ordered by creation: its zero-padded number and its id.
-local function member(row)
-  if not row.member then
-    row.member = string.format('%016.0f', row.seq) .. row.id
-  end
-  return row.member
-end
-
-local function id_of(entry)
-  return string.sub(entry.member, 17)
-end
 
 -- The pending sets that this script uses, by type and priority.
 local lanes_by_type = {}
@@ -41,9 +28,9 @@ local function running(job_type)
   return index(name('running', job_type), tag .. ':busy', job_type)
 end
 
--- The jobs that an acquire request leased and still holds.
-local function taken_by(request_id)
-  return index(name('request', request_id))
+-- Jobs of a type with a status that has no other index, by their order of creation.
+local function with_status(row)
+  return index(name(row.status, row.type))
 end
 
 -- Blocked jobs that wait for a chain: those that keep waiting if it fails, and those that react.
@@ -60,11 +47,9 @@ local function open_dependents(chain_id)
   return index(name('needing', chain_id))
 end
 
--- Chains in order of creation, by their first job; jobs that are not the first of their chain; and for both, those
--- that have not completed.
-local function in_order(row, unfinished)
-  local kind = row.index == 0 and ':chains' or ':later'
-  return index(tag .. kind .. (unfinished and '_unfinished' or ''))
+-- Chains with more than one job that have not completed, by type.
+local function long_chains(chain_type)
+  return index(name('long', chain_type))
 end
 
 -- The jobs of a chain except the first, by index.
@@ -72,7 +57,8 @@ local function later_jobs(chain_id)
   return index(name('jobs', chain_id))
 end
 
--- Closed chains that no job needs, by the time from which they may be removed.
+-- Closed chains that no job needs, by the time from which they may be removed. A member may name several chains. It
+-- stays if one of them needs to stay: `expire` checks each.
 local function leaving()
   return index(tag .. ':leaving')
 end
@@ -101,6 +87,17 @@ local function count(row, by)
   set(of_type, row.status, (of_type[row.status] or 0) + by)
 end
 
+-- The jobs that each acquire request leased: changes to their stored number, and the new ones.
+local held_by, leased = {}, {}
+
+local function hold(row, by)
+  set(held_by, row.request, (held_by[row.request] or 0) + by)
+  if by > 0 then
+    leased[row.request] = leased[row.request] or {}
+    table.insert(leased[row.request], row.id)
+  end
+end
+
 -- Adds a row to the indexes of its status.
 local function place(row)
   count(row, 1)
@@ -108,8 +105,11 @@ local function place(row)
     add(pending_set(row.type, row.priority), row.due, member(row))
   elseif row.status == 'running' then
     add(running(row.type), row.lease_until, member(row))
-    add(taken_by(row.request), 0, row.id)
-  elseif row.status == 'blocked' then
+    hold(row, 1)
+  elseif row.status ~= 'completed' then
+    add(with_status(row), 0, member(row))
+  end
+  if row.status == 'blocked' then
     for id in pairs(open_waits(row)) do
       add(waiting(id, row.on_failure), row.seq, row.id)
     end
@@ -123,8 +123,11 @@ local function displace(row)
     remove(pending_set(row.type, row.priority), member(row))
   elseif row.status == 'running' then
     remove(running(row.type), member(row))
-    remove(taken_by(row.request), row.id)
-  elseif row.status == 'blocked' then
+    hold(row, -1)
+  elseif row.status ~= 'completed' then
+    remove(with_status(row), member(row))
+  end
+  if row.status == 'blocked' then
     for id in pairs(open_waits(row)) do
       remove(waiting(id, row.on_failure), row.id)
     end
@@ -143,7 +146,7 @@ local function need(row, by)
     -- A chain that was deleted and created again does not count failed jobs that needed it before.
     if blocking and blocking.needed + by >= 0 then
       local former = blocking.needed
-      change_chain(blocking)
+      change(blocking)
       blocking.needed = former + by
       if blocking.closed_as and former == 0 then
         remove(leaving(), member(blocking))
@@ -175,7 +178,7 @@ local function trim_at(of, inner)
     time = after(inner.closed, math.max(of.keep_completed, REPEAT_WINDOW))
     add(trimming(), time, of.id)
   end
-  change_chain(of)
+  change(of)
   of.trim_at = time
 end
 
@@ -228,7 +231,7 @@ end
 -- Releases a chain's key.
 local function free_key(of)
   if of.held then
-    change_chain(of)
+    change(of)
     of.held = nil
     point(key_field(of.chain_type, of.key), false)
   end
@@ -293,41 +296,52 @@ local function held(id, fence)
   return nil, row.status
 end
 
--- Stages the new counts.
 local function stage_counts()
-  local key, fields, added = tag .. ':counts', {}, {}
+  local changes = {}
   for job_type, statuses in pairs(counts) do
     for status, by in pairs(statuses) do
-      if by ~= 0 then
-        fields[#fields + 1] = status .. ':' .. job_type
-        added[#fields] = by
-      end
+      changes[status .. ':' .. job_type] = by
     end
   end
-  if not fields[1] then
-    return
+  stage_numbers(tag .. ':counts', changes)
+end
+
+-- Returns the jobs that an acquire request leased. Some may be settled by now.
+local function leased_by(request_id)
+  local key, ids = name('request', request_id), {}
+  local stored = read('GET', key) or ''
+  if #stored % ID_LENGTH ~= 0 then
+    error({ err = 'WRONGTYPE key ' .. key .. ' is not a list of jobs' })
   end
-  local stored = read('HMGET', key, unpack(fields))
-  local put_fields, drop_fields = { 'HSET', key }, { 'HDEL', key }
-  for at, field in ipairs(fields) do
-    local value = stored_number(key, stored[at]) + added[at]
-    if value == 0 then
-      drop_fields[#drop_fields + 1] = field
-    else
-      put_fields[#put_fields + 1] = field
-      put_fields[#put_fields + 1] = value
+  for at = 1, #stored, ID_LENGTH do
+    ids[#ids + 1] = string.sub(stored, at, at + ID_LENGTH - 1)
+  end
+  return ids
+end
+
+local function stage_requests()
+  local left = stage_numbers(tag .. ':held', held_by)
+  for request_id, number in pairs(left) do
+    if number == 0 then
+      leased_by(request_id)
+      stage('UNLINK', name('request', request_id))
     end
   end
-  if put_fields[3] then journal[#journal + 1] = put_fields end
-  if drop_fields[3] then journal[#journal + 1] = drop_fields end
+  for request_id, ids in pairs(leased) do
+    if left[request_id] ~= 0 then
+      stage('SET', name('request', request_id), table.concat(ids))
+    end
+  end
 end
 
 -- Writes all staged changes.
 local function commit()
   if counter.value then
-    stage('SET', tag .. ':seq', counter.value)
+    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', counter.value)
   end
   stage_counts()
+  stage_requests()
+  stage_order()
   write_all(row_commands())
 end
 

@@ -11,9 +11,11 @@ local function remove_job(row)
   for _, blocker in ipairs(blockers(row)) do
     remove(dependents(blocker.chain), row.id)
   end
-  remove(in_order(row), row.id)
-  remove(in_order(row, true), row.id)
-  stage('UNLINK', row.hash, name('waits', row.id), name('history', row.id))
+  leave_order(row)
+  stage(
+    'UNLINK', name('job', row.id), name('input', row.id), name('output', row.id), name('waits', row.id),
+    name('history', row.id)
+  )
   rows[row.id] = false
 end
 
@@ -36,6 +38,7 @@ local function remove_chain(of)
     remove(leaving(), member(of))
     remove(rippling(), member(of))
   end
+  remove(long_chains(of.chain_type), member(of))
   stage('UNLINK', later_jobs(of.id).key)
   remove_job(of)
   return #ids + 1

@@ -1,96 +1,152 @@
--- Rows: one hash per job. Values that are read together share a field: `fixed` never changes, `state` changes with
--- nearly every command, and `chain`, in the row of a chain's first job, has the chain's mutable columns. Each field
--- is the concatenation of its packed column values. `input` and `output` can be large and are read only if needed.
+-- Rows: one string per job (`layout.lua`). Input and output can be large, are written once, and have their own keys.
+
+local STATUSES = { 'blocked', 'pending', 'running', 'completed', 'failed', 'cancelled' }
+local ENDED_AS = {
+  'completed', 'continued', 'retried', 'rescheduled', 'failed', 'exhausted', 'released', 'reaped', 'cancelled',
+  'displaced',
+}
+
+local function numbers(list)
+  local found = {}
+  for at, value in ipairs(list) do
+    found[value] = at
+  end
+  return found
+end
+
+local STATUS_NUMBERS, ENDED_AS_NUMBERS = numbers(STATUSES), numbers(ENDED_AS)
 
 local rows = {}
 -- The rows to write.
 local dirty = {}
-local counter = {}
 
-local function pack_fixed(row)
-  local later = row.index > 0
+-- Whether the row of a chain's first job has the columns of a chain that are not in a plain row.
+local function is_long(row)
+  return row.index == 0 and row.latest ~= row.id
+end
+
+-- The columns that a plain row lacks. `waits` is the number of chains that the job still waits for, `needed` the
+-- number of open or failed jobs that have the chain as a blocker. The end of a chain with one job is that job's end.
+local function pack_extra(row)
+  local later, long = row.index > 0, is_long(row)
+  local needed = not later and row.needed > 0 and row.needed or nil
+  if not (later or long or needed or row.waits > 0 or row.outside or row.blockers) then
+    return ''
+  end
   return cmsgpack.pack(
-    row.seq, later and row.chain or nil, row.index, row.type, later and row.chain_type or nil, row.priority,
-    row.max_attempts, row.on_failure, row.created, row.trace, row.blockers,
-    row.key, row.hold, row.window, row.keep_completed, row.keep_failed, row.keep_cancelled, row.chain_trace
+    row.waits, row.outside, row.blockers, later and row.chain or nil, row.index, later and row.chain_type or nil,
+    long and row.latest or nil, long and row.latest_index or nil, needed, long and row.chain_closed or nil,
+    long and row.closed_as or nil, long and row.trim_at or nil
   )
 end
 
--- The packed state of a row. `waits` is the number of chains that the job still waits for.
-local function pack_state(row)
-  if not row.state then
-    row.state = cmsgpack.pack(
-      row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.worker_name, row.request, row.lease_until, row.cancel,
-      row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error
-    )
+local function pack_row(row)
+  if not row.packed then
+    local worker_name, error_text, extra = row.worker_name or '', row.error or '', pack_extra(row)
+    local flags = (row.cancel and CANCEL or 0) + (row.closed_by and BY_WORKER or 0) + (row.held and HELD or 0)
+      + (row.index > 0 and LATER or 0) + (row.large and LARGE or 0) + (row.error and HAS_ERROR or 0)
+    row.packed = struct.pack(
+      HEAD, STATUS_NUMBERS[row.status], flags, row.ended_as and ENDED_AS_NUMBERS[row.ended_as] or 0, row.priority,
+      #worker_name, #row.type, #error_text, #extra, row.attempt, row.version, row.fence, row.due,
+      row.lease_until or -1, row.started or -1, row.closed or -1, row.retain_until or -1
+    ) .. (row.worker or NO_ID) .. (row.request or NO_ID) .. row.seq_text
+      .. struct.pack('<i8i8', row.created, row.keep_completed or -1)
+      .. worker_name .. row.type .. error_text .. extra .. row.constants
   end
-  return row.state
+  return row.packed
 end
 
-local function unpack_state(row, packed)
-  row.status, row.due, row.attempt, row.fence, row.version, row.worker, row.worker_name, row.request, row.lease_until, row.cancel,
-  row.waits, row.started, row.closed, row.closed_by, row.ended_as, row.outside, row.error =
-    cmsgpack.unpack(packed)
-  row.state = packed
+local function time_or_nil(time)
+  return time ~= -1 and time or nil
 end
 
--- The packed mutable columns of a chain. `needed` is the number of open or failed jobs that have the chain as a
--- blocker.
-local function pack_chain(of)
-  if not of.chain_state then
-    of.chain_state = cmsgpack.pack(
-      of.latest, of.latest_index, of.held, of.needed, of.chain_closed, of.closed_as, of.retain_until, of.trim_at
-    )
+local function id_or_nil(id)
+  return id ~= NO_ID and id or nil
+end
+
+local function has(flags, flag)
+  return math.floor(flags / flag) % 2 == 1
+end
+
+local function unpack_constants(row, constants)
+  row.constants = constants
+  row.max_attempts, row.on_failure, row.trace, row.key, row.hold, row.window, row.keep_failed, row.keep_cancelled,
+  row.chain_trace = cmsgpack.unpack(constants)
+end
+
+local function unpack_extra(row, extra)
+  if extra ~= '' then
+    row.waits, row.outside, row.blockers, row.chain, row.index, row.chain_type, row.latest, row.latest_index,
+    row.needed, row.chain_closed, row.closed_as, row.trim_at = cmsgpack.unpack(extra)
+  else
+    row.waits, row.outside, row.blockers, row.chain, row.index, row.chain_type, row.latest, row.latest_index,
+    row.needed, row.chain_closed, row.closed_as, row.trim_at = 0, nil, nil, nil, 0, nil, nil, nil, nil, nil, nil, nil
   end
-  return of.chain_state
-end
-
-local function unpack_chain(of, packed)
-  of.latest, of.latest_index, of.held, of.needed, of.chain_closed, of.closed_as, of.retain_until, of.trim_at =
-    cmsgpack.unpack(packed)
-  of.chain_state = packed
-end
-
--- Creates a row with room for all columns, so that the table does not grow step by step.
-local function new_row(id, fixed)
-  local seq, chain_id, place_in_chain, job_type, chain_type, priority, max_attempts, on_failure, created, trace,
-    blocker_list, key, hold, window, keep_completed, keep_failed, keep_cancelled, chain_trace
-  if fixed then
-    seq, chain_id, place_in_chain, job_type, chain_type, priority, max_attempts, on_failure, created, trace,
-    blocker_list, key, hold, window, keep_completed, keep_failed, keep_cancelled, chain_trace = cmsgpack.unpack(fixed)
+  row.chain, row.chain_type = row.chain or row.id, row.chain_type or row.type
+  if row.index == 0 then
+    row.needed = row.needed or 0
+    if not row.latest then
+      row.latest, row.latest_index, row.chain_closed = row.id, 0, row.closed
+      row.closed_as = row.closed and row.status or nil
+    end
   end
-  return {
-    id = id, hash = name('job', id), fixed = fixed, input = nil, output = nil, whole = nil, dirty = nil, member = nil,
-    seq = seq, chain = chain_id or id, index = place_in_chain, type = job_type, chain_type = chain_type or job_type,
-    priority = priority, max_attempts = max_attempts, on_failure = on_failure, created = created, trace = trace,
-    blockers = blocker_list, key = key, hold = hold, window = window, keep_completed = keep_completed,
-    keep_failed = keep_failed, keep_cancelled = keep_cancelled, chain_trace = chain_trace,
-    state = nil, status = nil, due = nil, attempt = nil, fence = nil, version = nil, worker = nil, worker_name = nil, request = nil,
-    lease_until = nil, cancel = nil, waits = nil, started = nil, closed = nil, closed_by = nil, ended_as = nil,
-    outside = nil, error = nil, chain_state = nil, latest = nil, latest_index = nil, held = nil, needed = nil,
-    chain_closed = nil, closed_as = nil, retain_until = nil, trim_at = nil,
-  }
 end
 
--- Returns the row of a job, or nil. With `whole`, also reads its input and output.
-local function job(id, whole)
+-- Sets all columns from a stored row. Returns false if this cannot be a row.
+local function unpack_row(row, packed)
+  if #packed < NAME then
+    return false
+  end
+  local status, flags, ended_as, priority, name_length, type_length, error_length, extra_length, attempt, version,
+    fence, due, lease_until, started, closed, retain_until = struct.unpack(HEAD, packed)
+  if not STATUSES[status] or #packed <= NAME + name_length + type_length + error_length + extra_length then
+    return false
+  end
+  local type_at = NAME + name_length
+  local error_at = type_at + type_length
+  local extra_at = error_at + error_length
+  row.packed, row.status, row.ended_as, row.priority = packed, STATUSES[status], ENDED_AS[ended_as], priority
+  row.attempt, row.version, row.fence, row.due = attempt, version, fence, due
+  row.lease_until, row.started = time_or_nil(lease_until), time_or_nil(started)
+  row.closed, row.retain_until = time_or_nil(closed), time_or_nil(retain_until)
+  row.worker = id_or_nil(string.sub(packed, WORKER, REQUEST - 1))
+  row.request = id_or_nil(string.sub(packed, REQUEST, SEQ - 1))
+  row.seq_text = string.sub(packed, SEQ, CREATED - 1)
+  local created, keep_completed = struct.unpack('<i8i8', packed, CREATED)
+  row.seq, row.created, row.keep_completed = tonumber(row.seq_text), created, time_or_nil(keep_completed)
+  row.worker_name = name_length > 0 and string.sub(packed, NAME, type_at - 1) or nil
+  row.type = string.sub(packed, type_at, error_at - 1)
+  row.error = has(flags, HAS_ERROR) and string.sub(packed, error_at, extra_at - 1) or nil
+  row.cancel, row.held, row.large = has(flags, CANCEL) or nil, has(flags, HELD) or nil, has(flags, LARGE) or nil
+  row.closed_by = has(flags, BY_WORKER) and row.worker or nil
+  unpack_extra(row, string.sub(packed, extra_at, extra_at + extra_length - 1))
+  unpack_constants(row, string.sub(packed, extra_at + extra_length))
+  return true
+end
+
+-- Returns the row of a job from its stored form, unless it is already known.
+local function adopt(id, packed)
   local row = rows[id]
   if row == nil then
-    local key = name('job', id)
-    local values = whole and read('HMGET', key, 'fixed', 'state', 'chain', 'input', 'output')
-      or read('HMGET', key, 'fixed', 'state', 'chain')
-    row = false
-    if values[1] and values[2] then
-      row = new_row(id, values[1])
-      unpack_state(row, values[2])
-      if values[3] then
-        unpack_chain(row, values[3])
-      end
-      if whole then
-        row.whole, row.input, row.output = true, values[4], values[5] or nil
-      end
+    row = { id = id }
+    if not unpack_row(row, packed) then
+      error({ err = 'WRONGTYPE key ' .. name('job', id) .. ' is not a job' })
     end
     rows[id] = row
+  end
+  return row
+end
+
+-- Returns the row of a job, or nil.
+local function job(id)
+  local row = rows[id]
+  if row == nil then
+    local packed = read('GET', name('job', id))
+    if packed then
+      row = adopt(id, packed)
+    else
+      rows[id] = false
+    end
   end
   return row or nil
 end
@@ -102,27 +158,17 @@ local function touch(row)
   end
 end
 
--- Call this before changing the state of a job or its output.
+-- Call this before changing a job, its chain or its output.
 local function change(row)
   touch(row)
   if taking_back() then
-    local state, former_output = pack_state(row), row.output
+    local packed, former_output = pack_row(row), row.output
     on_undo(function()
-      unpack_state(row, state)
+      unpack_row(row, packed)
       row.output = former_output
     end)
   end
-  row.state = nil
-end
-
--- Call this before changing a chain.
-local function change_chain(of)
-  touch(of)
-  if taking_back() then
-    local state = pack_chain(of)
-    on_undo(function() unpack_chain(of, state) end)
-  end
-  of.chain_state, of.chain_changed = nil, true
+  row.packed = nil
 end
 
 -- Returns the row of a chain, or nil.
@@ -150,8 +196,11 @@ end
 -- Reads the input and output of a row, unless they have been read.
 local function read_whole(row)
   if not row.whole then
-    local values = read('HMGET', row.hash, 'input', 'output')
-    row.whole, row.input, row.output = true, values[1], row.output or values[2] or nil
+    local key = name('input', row.id)
+    row.whole, row.input = true, must(read('GET', key), 'key ' .. key)
+    if row.status == 'completed' and not row.output then
+      row.output = read('GET', name('output', row.id)) or nil
+    end
   end
 end
 
@@ -162,16 +211,23 @@ local function output(row)
   return row.output
 end
 
--- Returns a number that is stored under its own key, or 0.
+-- Returns a stored number, or 0.
 local function stored_number(key, value)
   return tonumber(value or 0) or error({ err = 'WRONGTYPE key ' .. key .. ' is not a number' })
 end
 
+-- The number of the latest job.
+local counter = {}
+
 -- Returns the next number in the order of creation.
 local function next_seq()
   if not counter.value then
-    local key = tag .. ':seq'
-    counter.value = stored_number(key, read('GET', key))
+    local key = tag .. ':meta'
+    local values = read('HMGET', key, 'layout', 'seq')
+    if values[1] and values[1] ~= LAYOUT then
+      error({ err = 'WRONGTYPE key ' .. key .. ' has layout ' .. values[1] .. ' and should have ' .. LAYOUT })
+    end
+    counter.value = stored_number(key, values[2])
   end
   set(counter, 'value', counter.value + 1)
   return counter.value
@@ -226,37 +282,38 @@ local function view(row)
       open[#open + 1] = id
     end
   end
-  return {
-    id = row.id, fixed = row.fixed, state = pack_state(row), input = row.input, output = row.output, open = open,
-  }
+  return { id = row.id, row = pack_row(row), input = row.input, output = row.output, open = open }
 end
 
 -- Returns a chain in the form of replies.
 local function view_chain(of)
   local last = of.latest ~= of.id and latest(of) or nil
-  return { first = view(of), latest = last and view(last), chain = pack_chain(of) }
+  return { first = view(of), latest = last and view(last) }
 end
 
 -- Returns the commands that write the changes of rows.
 local function row_commands()
-  local commands = {}
+  local commands, command = {}, { 'MSET' }
+  local function write(kind, row, value)
+    command[#command + 1], command[#command + 2] = name(kind, row.id), value
+  end
   for _, row in ipairs(dirty) do
     -- A row that was undone is no longer in the table.
     if rows[row.id] == row then
-      local command = { 'HSET', row.hash, 'state', pack_state(row) }
-      if row.new then
-        command[5], command[6], command[7], command[8] = 'fixed', row.fixed, 'input', row.input
+      if #command > MEMBERS_MAX then
+        commands[#commands + 1], command = command, { 'MSET' }
       end
-      if row.chain_changed then
-        command[#command + 1] = 'chain'
-        command[#command + 1] = pack_chain(row)
+      write('job', row, pack_row(row))
+      if row.new then
+        write('input', row, row.input)
       end
       if row.output_changed and row.output then
-        command[#command + 1] = 'output'
-        command[#command + 1] = row.output
+        write('output', row, row.output)
       end
-      commands[#commands + 1] = command
     end
+  end
+  if command[2] then
+    commands[#commands + 1] = command
   end
   return commands
 end

@@ -5,10 +5,8 @@
 -- therefore takes effect completely or not at all, and `undo` reverts a refused item. Later items see staged changes
 -- of earlier ones, because all reads go through `job` (rows) and `first` (sorted sets).
 
-local tag = KEYS[1]
-local request = cmsgpack.unpack(ARGV[1])
+local request = flat_request and ARGV[1] == '' and flat_request() or cmsgpack.unpack(ARGV[1])
 
-local TIME_MAX = 253402300799999
 local CHUNK_FIRST, CHUNK_MAX = 4, 256
 -- Maximum number of members per command: a Lua function takes only a few thousand arguments.
 local MEMBERS_MAX = 1000
@@ -212,7 +210,7 @@ end
 
 local KINDS = {
   ZADD = 'zset', ZREM = 'zset', HSET = 'hash', HDEL = 'hash', SADD = 'set', SREM = 'set', RPUSH = 'list',
-  LTRIM = 'list', SET = 'string',
+  LTRIM = 'list', SET = 'string', APPEND = 'string',
 }
 
 -- Raises an error before the first write if a key has the wrong type.
@@ -240,8 +238,8 @@ end
 
 local function check(commands)
   for _, command in ipairs(commands) do
-    local last_key = command[1] == 'UNLINK' and #command or 2
-    for at = 2, last_key do
+    local last_key = (command[1] == 'UNLINK' or command[1] == 'MSET') and #command or 2
+    for at = 2, last_key, command[1] == 'MSET' and 2 or 1 do
       check_kind(command[1], command[at])
       check_permission(command[1], command[at])
     end

@@ -11,6 +11,9 @@ use windlass_core::{Error, ErrorKind, LockName, Millis, RequestId, WorkerId};
 
 use crate::database::{Database, subject};
 
+/// The block of the first jobs in the order of creation.
+const BLOCK: &str = "order:00000000000000";
+
 /// Overwrites a key with a string and checks that the command fails, names the key, and changes nothing.
 async fn check(key: &str, command: &Command, subject: &Subject, database: &mut Database) {
     let (error, changed) = run_damaged(key, command, subject, database).await;
@@ -61,7 +64,9 @@ async fn a_create_names_the_key_and_writes_nothing() {
     let dependents = format!("dependents:{blocker}");
     let own = format!("job:{}", keyed.id);
     let create = Command::from(Create { chains: vec![subject.start("a").build(), keyed] });
-    for key in ["pending:0:a", "pending_sets", "keys", "seq", &waits, &dependents, &own] {
+    let shared =
+        ["pending:0:a", "pending_sets", "keys", "meta", "counts", "blocked:a", "order_counts", BLOCK];
+    for key in shared.into_iter().chain([&*waits, &*dependents, &*own]) {
         check(key, &create, &subject, &mut database).await;
     }
     // The store still works afterwards.
@@ -81,16 +86,18 @@ async fn an_attempts_commands_name_the_key_and_write_nothing() {
         types: vec![quota],
         max: 1,
     });
-    for key in ["pending:0:c", "pending_sets", "running:c", "busy", "rippling", &format!("request:{request}")]
-    {
+    let taken = format!("request:{request}");
+    let shared = ["pending:0:c", "pending_sets", "running:c", "busy", "rippling", "counts", "held"];
+    for key in shared.into_iter().chain([&*taken]) {
         check(key, &acquire, &subject, &mut database).await;
     }
 
     let attempt = subject.acquire_one("c").await;
     let job = attempt.job.id;
     let lease = attempt.job.lease.clone().unwrap();
-    for key in ["running:c", "busy", "leaving", &format!("request:{}", lease.request), &format!("job:{job}")]
-    {
+    let own = [format!("request:{}", lease.request), format!("job:{job}")];
+    let shared = ["running:c", "busy", "leaving", "counts", "held", "order_counts", "order_unfinished"];
+    for key in shared.into_iter().chain(own.iter().map(String::as_str)) {
         check(key, &settle(&attempt, complete("1")), &subject, &mut database).await;
     }
     check(&format!("history:{job}"), &settle(&attempt, retry("no")), &subject, &mut database).await;
@@ -174,7 +181,15 @@ async fn commands_from_outside_name_the_key_and_write_nothing() {
         (Trigger { jobs: vec![chain.into()] }.into(), &["pending:0:a", "pending_sets", &row]),
         (
             Delete { chains: vec![chain.into()], cascade: true }.into(),
-            &["pending:0:a", "pending_sets", "counts", "chains", "chains_unfinished", &row],
+            &[
+                "pending:0:a",
+                "pending_sets",
+                "counts",
+                "order_counts",
+                "order_blocks",
+                "order_unfinished",
+                &row,
+            ],
         ),
     ];
     for (command, keys) in &open {

@@ -1,7 +1,7 @@
 //! Nothing grows without bound: once all chains are removed, no key of theirs remains.
 
 use windlass_conformance::{complete, continue_with, fail, retry};
-use windlass_core::command::{Create, Delete, DeleteReply, Expire};
+use windlass_core::command::{Create, Delete, DeleteReply, Expire, JobFilter, ListJobs, Order, Page};
 use windlass_core::{KeyHold, OnBlockerFailure};
 
 use crate::database::subject;
@@ -9,7 +9,7 @@ use crate::database::subject;
 const HUNDRED_DAYS: u64 = 100 * 24 * 60 * 60 * 1_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_counter_remains_when_all_chains_are_removed() {
+async fn only_the_counters_remain_when_all_chains_are_removed() {
     let (subject, mut database) = subject().await;
 
     // A key that is held after its chain closes, one that is not, and priorities.
@@ -42,7 +42,7 @@ async fn only_the_counter_remains_when_all_chains_are_removed() {
         subject.advance(HUNDRED_DAYS);
         while subject.run(Expire { max: 2 }).await.more {}
     }
-    assert_eq!(database.names().await, [database.key("seq")]);
+    assert_eq!(database.names().await, [database.key("meta")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +64,37 @@ async fn a_long_chain_is_removed_at_the_maximum_rate() {
         }
     }
     assert_eq!(removed, [2; 5]);
-    assert_eq!(database.names().await, [database.key("seq")]);
+    assert_eq!(database.names().await, [database.key("meta")]);
+}
+
+/// Jobs that stay for long among many that leave do not keep the space of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_few_jobs_that_stay_keep_little_of_the_order_of_creation() {
+    let (subject, mut database) = subject().await;
+    let mut staying = Vec::new();
+    for number in 0..90 {
+        match number % 30 {
+            7 => staying.push(subject.start("later").after(2 * HUNDRED_DAYS).await),
+            _ => drop(subject.start("a").await),
+        }
+    }
+    for attempt in subject.acquire("a", 100).await {
+        subject.complete(&attempt, "1").await;
+    }
+    subject.advance(HUNDRED_DAYS);
+    while subject.run(Expire { max: 10 }).await.more {}
+
+    let key = database.key("order:00000000000000");
+    let bytes: usize = redis::AsyncCommands::strlen(&mut database.connection, key).await.unwrap();
+    assert!((3 * 52..4 * 3 * 52).contains(&bytes), "{bytes}");
+    let listed = subject
+        .run(ListJobs {
+            filter: JobFilter::default(),
+            page: Page { order: Order::Oldest, ..Page::default() },
+        })
+        .await
+        .jobs;
+    assert_eq!(listed.iter().map(|job| job.chain).collect::<Vec<_>>(), staying);
 }
 
 /// A failed job needs its blocker. A blocker that was deleted and created again does not count that dependent, so the
@@ -90,5 +120,5 @@ async fn a_blocker_that_was_deleted_and_created_again_is_removed() {
 
     subject.advance(HUNDRED_DAYS);
     while subject.run(Expire { max: 2 }).await.more {}
-    assert_eq!(database.names().await, [database.key("seq")]);
+    assert_eq!(database.names().await, [database.key("meta")]);
 }

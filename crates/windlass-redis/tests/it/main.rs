@@ -7,6 +7,8 @@ mod fixture;
 
 mod access;
 mod cluster;
+#[cfg(feature = "known-bad")]
+mod cost;
 mod crash;
 mod damage;
 mod database;
@@ -15,10 +17,15 @@ mod growth;
 mod herd;
 #[cfg(feature = "known-bad")]
 mod known_bad;
+mod large;
+#[cfg(feature = "known-bad")]
+mod mixture;
 mod names;
 mod noop;
 mod notifier;
 mod outage;
+#[cfg(feature = "known-bad")]
+mod paths;
 mod random;
 mod refused;
 mod server;

@@ -14,7 +14,7 @@ const PRIORITIES: [i8; 4] = [10, 1, 0, -1];
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_look_like_the_stores_keys_are_only_names() {
     let (subject, mut database) = subject().await;
-    let own = ["", "seq", "pending_sets", "counts", "pending:0:a", "running:a", "job:", "keys"]
+    let own = ["", "meta", "pending_sets", "counts", "pending:0:a", "running:a", "job:", "keys"]
         .map(|key| database.key(key));
     let plain = [
         "a",
@@ -26,6 +26,9 @@ async fn names_that_look_like_the_stores_keys_are_only_names() {
         "a:",
         "pending:0:a",
         "completed:a",
+        "failed:a",
+        "long:a",
+        "order:00000000000000",
         "pending_sets",
         "}:{",
         "{a}:{b}",
@@ -54,7 +57,7 @@ async fn names_that_look_like_the_stores_keys_are_only_names() {
     }
     subject.advance(HUNDRED_DAYS);
     while subject.run(Expire { max: 1_000 }).await.more {}
-    assert_eq!(database.names().await, [database.key("seq")]);
+    assert_eq!(database.names().await, [database.key("meta")]);
 }
 
 #[test]

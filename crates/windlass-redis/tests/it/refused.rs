@@ -77,7 +77,7 @@ async fn a_user_without_a_required_command_is_refused_when_opening() {
     looking.count(Count { types: Types::All }).await.unwrap();
     let create =
         Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("a"), json("1")))] };
-    check(looking.create(create).await.unwrap_err(), &["may not use HSET"]);
+    check(looking.create(create).await.unwrap_err(), &["may not use MSET"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,7 +99,9 @@ async fn a_batch_with_a_forbidden_command_is_not_written_partially() {
     let settle = Settle { settlements: settlements.to_vec() };
 
     let before = database.dump().await;
-    let commands = ["rpush", "ltrim", "exists", "zrem", "zadd", "hset", "hdel", "type", "hmget"];
+    let commands = [
+        "rpush", "ltrim", "exists", "zrem", "zadd", "hset", "hdel", "type", "hmget", "get", "mset", "unlink",
+    ];
     let forbidden = commands.map(|command| format!("-{command}")).into_iter();
     for rules in forbidden.chain(["resetkeys %R~* ~*:job:*".to_owned()]) {
         allow(&rules, &mut database).await;

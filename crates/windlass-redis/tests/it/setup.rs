@@ -46,6 +46,40 @@ async fn connect_opens_a_store_with_the_defaults() {
 }
 
 #[tokio::test]
+async fn data_in_another_layout_is_refused() {
+    let server = RedisServer::start().await;
+    let mut connection = connect(server.url()).await;
+    let older = redis::cmd("SET").arg("{windlass:default}:seq").arg(5).to_owned();
+    let newer =
+        redis::cmd("HSET").arg("{windlass:default}:meta").arg("layout").arg(3).arg("seq").arg(5).to_owned();
+    for (write, layout) in [(older, "layout 1"), (newer, "layout 3")] {
+        RedisStore::open(&server.url(), Options::default()).await.unwrap();
+        let _: Value = write.query_async(&mut connection).await.unwrap();
+        let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(layout) && text.contains("the version that wrote it"), "{text}");
+        // Another namespace is not affected.
+        RedisStore::open(&server.url(), Options::default().namespace("other")).await.unwrap();
+        let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
+    }
+}
+
+/// A process that opened the store before another version wrote to it stops at its next creation.
+#[tokio::test]
+async fn a_layout_that_changed_since_opening_is_refused() {
+    let server = RedisServer::start().await;
+    let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
+    store.create(create()).await.unwrap();
+    let mut newer = redis::cmd("HSET");
+    newer.arg("{windlass:default}:meta").arg("layout").arg(3);
+    let _: Value = newer.query_async(&mut connect(server.url()).await).await.unwrap();
+    let error = store.create(create()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("has layout 3 and should have 2"), "{error}");
+}
+
+#[tokio::test]
 async fn a_server_that_evicts_keys_is_refused_unless_accepted() {
     let server = RedisServer::builder().arg("--maxmemory-policy", "allkeys-lru").start().await;
     let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();

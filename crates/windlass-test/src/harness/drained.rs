@@ -18,7 +18,7 @@ pub struct Drained {
     pub failed: u32,
     /// Number of failed attempts whose jobs will be retried.
     pub retried: u32,
-    /// Number of attempts that asked to run again later.
+    /// Number of attempts that rescheduled their job.
     pub rescheduled: u32,
     /// Errors of the failed attempts, in order: job type, attempt number and error text.
     pub errors: Vec<String>,

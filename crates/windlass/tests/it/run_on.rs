@@ -32,7 +32,8 @@ macro_rules! tests {
             Ok(step.done(count)?)
         }
 
-        async fn check(store: Arc<$store>, pool: sqlx::Pool<$database>) {
+        async fn check(store: $store, pool: sqlx::Pool<$database>) {
+            let store = Arc::new(store);
             sqlx::raw_sql(TABLE).execute(&pool).await.unwrap();
             let ran = run_on(Arc::clone(&store), reserve, Reserve { item: 7 }).await.unwrap();
             assert_eq!(*ran.output(), 1);
@@ -64,7 +65,27 @@ mod sqlite {
         let directory = tempfile::tempdir().unwrap();
         let store = windlass::sqlite::open(directory.path().join("jobs.db")).await.unwrap();
         let pool = Sqlx::pool(store.provider()).clone();
-        check(Arc::new(store), pool).await;
+        check(store, pool).await;
+    }
+
+    #[tokio::test]
+    async fn a_test_may_pass_its_store() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = windlass::sqlite::open(directory.path().join("jobs.db")).await.unwrap();
+        sqlx::raw_sql(TABLE).execute(Sqlx::pool(store.provider())).await.unwrap();
+        let ran = run_on(store, reserve, Reserve { item: 7 }).await.unwrap();
+        assert_eq!(*ran.output(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_handler_without_a_transaction_runs_on_the_store_of_a_test() {
+        async fn reserve(job: windlass::Ctx<Reserve>) -> Result<i64, BoxError> {
+            Ok(job.input().item)
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let store = windlass::sqlite::open(directory.path().join("jobs.db")).await.unwrap();
+        let ran = run_on(store, reserve, Reserve { item: 7 }).await.unwrap();
+        assert_eq!(*ran.output(), 7);
     }
 }
 
@@ -82,6 +103,6 @@ mod postgres {
         let server = PostgresServer::start().await;
         let store = windlass::postgres::connect(&server.url()).await.unwrap();
         let pool = Sqlx::pool(store.provider()).clone();
-        check(Arc::new(store), pool).await;
+        check(store, pool).await;
     }
 }

@@ -1,5 +1,6 @@
 //! A plain job table with hand-written statements that use batches, indexes and `skip locked`.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use windlass::BoxError;
 
 use crate::subject::Bare;
 
-const TABLE: &str = "
+pub(crate) const TABLE: &str = "
 drop table if exists bare_job;
 create table bare_job (
   id uuid primary key,
@@ -54,7 +55,7 @@ pub(super) async fn run(url: &str, bare: Bare, jobs: u64) -> Result<Duration, Bo
         Bare::ClaimOne => (50, jobs),
     };
     let left = Arc::new(AtomicI64::new(i64::try_from(stored)?));
-    while insert(&mut connection, INSERTED, &left).await? {}
+    while insert_next(&mut connection, INSERTED, &left).await? {}
 
     left.store(i64::try_from(jobs)?, Ordering::Relaxed);
     let mut connections = Vec::new();
@@ -67,10 +68,10 @@ pub(super) async fn run(url: &str, bare: Bare, jobs: u64) -> Result<Duration, Bo
         let left = Arc::clone(&left);
         tasks.spawn(async move {
             while match bare {
-                Bare::InsertOne => insert(&mut connection, 1, &left).await?,
-                Bare::InsertMany => insert(&mut connection, INSERTED, &left).await?,
-                Bare::ClaimMany => work(&mut connection, CLAIMED).await?,
-                Bare::ClaimOne => work(&mut connection, 1).await?,
+                Bare::InsertOne => insert_next(&mut connection, 1, &left).await?,
+                Bare::InsertMany => insert_next(&mut connection, INSERTED, &left).await?,
+                Bare::ClaimMany => work(&mut connection, CLAIMED, |_| {}).await?,
+                Bare::ClaimOne => work(&mut connection, 1, |_| {}).await?,
             } {}
             Ok::<_, BoxError>(())
         });
@@ -82,28 +83,49 @@ pub(super) async fn run(url: &str, bare: Bare, jobs: u64) -> Result<Duration, Bo
 }
 
 /// Inserts the next jobs. Returns whether any were left.
-async fn insert(connection: &mut PgConnection, many: i64, left: &AtomicI64) -> Result<bool, BoxError> {
+async fn insert_next(connection: &mut PgConnection, many: i64, left: &AtomicI64) -> Result<bool, BoxError> {
     let before = left.fetch_sub(many, Ordering::Relaxed);
-    if before <= 0 {
-        return Ok(false);
+    match (before, many) {
+        (..=0, _) => return Ok(false),
+        (_, 1) => insert_one(connection, before).await?,
+        _ => insert_many(connection, 0..many.min(before)).await?,
     }
-    let input = |number: i64| format!("{{\"number\":{number}}}").into_bytes();
-    if many == 1 {
-        let query = sqlx::query(INSERT_ONE).bind(Uuid::now_v7()).bind(before).bind(input(before));
-        query.execute(connection).await?;
-        return Ok(true);
-    }
-    let numbers: Vec<i64> = (0..many.min(before)).collect();
-    let ids: Vec<Uuid> = numbers.iter().map(|_| Uuid::now_v7()).collect();
-    let inputs: Vec<Vec<u8>> = numbers.iter().map(|number| input(*number)).collect();
-    sqlx::query(INSERT_MANY).bind(ids).bind(numbers).bind(inputs).execute(connection).await?;
     Ok(true)
 }
 
+pub(crate) async fn insert_one(connection: &mut PgConnection, number: i64) -> Result<(), BoxError> {
+    let query = sqlx::query(INSERT_ONE).bind(Uuid::now_v7()).bind(number).bind(input(number));
+    query.execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn insert_many(connection: &mut PgConnection, numbers: Range<i64>) -> Result<(), BoxError> {
+    let numbers: Vec<i64> = numbers.collect();
+    let ids: Vec<Uuid> = numbers.iter().map(|_| Uuid::now_v7()).collect();
+    let inputs: Vec<Vec<u8>> = numbers.iter().map(|number| input(*number)).collect();
+    sqlx::query(INSERT_MANY).bind(ids).bind(numbers).bind(inputs).execute(connection).await?;
+    Ok(())
+}
+
+/// Returns the input of a job.
+pub(crate) fn input(number: i64) -> Vec<u8> {
+    format!("{{\"number\":{number}}}").into_bytes()
+}
+
+/// Returns the number in an input.
+pub(crate) fn number(input: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(input).ok()?;
+    text.strip_prefix("{\"number\":")?.strip_suffix('}')?.parse().ok()
+}
+
 /// Claims jobs and completes them. Returns whether there were any.
-async fn work(connection: &mut PgConnection, many: i64) -> Result<bool, BoxError> {
-    let claim = sqlx::query_as(CLAIM).bind(many).bind(i64::MAX);
-    let claimed: Vec<(Uuid, Vec<u8>)> = claim.fetch_all(&mut *connection).await?;
+pub(crate) async fn work(
+    connection: &mut PgConnection,
+    many: i64,
+    handle: impl Fn(u64),
+) -> Result<bool, BoxError> {
+    let claimed = claim(connection, many).await?;
+    claimed.iter().filter_map(|(_, input)| number(input)).for_each(handle);
     let (ids, outputs): (Vec<Uuid>, Vec<Vec<u8>>) = claimed.into_iter().unzip();
     match (ids.as_slice(), outputs.as_slice()) {
         ([], _) => return Ok(false),
@@ -111,4 +133,12 @@ async fn work(connection: &mut PgConnection, many: i64) -> Result<bool, BoxError
         _ => sqlx::query(COMPLETE_MANY).bind(ids).bind(outputs).execute(connection).await?,
     };
     Ok(true)
+}
+
+/// Claims jobs. Returns their ids and inputs.
+pub(crate) async fn claim(
+    connection: &mut PgConnection,
+    many: i64,
+) -> Result<Vec<(Uuid, Vec<u8>)>, BoxError> {
+    Ok(sqlx::query_as(CLAIM).bind(many).bind(i64::MAX).fetch_all(connection).await?)
 }

@@ -1,5 +1,6 @@
 //! A plain job table with hand-written statements that use batches and indexes.
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,29 @@ pub(super) async fn run(
     bare: Bare,
     jobs: u64,
 ) -> Result<Duration, BoxError> {
+    let mut connection = connect(path, synchronous).await?;
+    let jobs = i64::try_from(jobs)?;
+    if matches!(bare, Bare::ClaimOne | Bare::ClaimMany) {
+        insert_many(&mut connection, 0..jobs).await?;
+    }
+    let began = Instant::now();
+    match bare {
+        Bare::InsertOne => {
+            for number in 0..jobs {
+                insert_one(&mut connection, number).await?;
+            }
+        }
+        Bare::InsertMany => insert_many(&mut connection, 0..jobs).await?,
+        Bare::ClaimMany => while work(&mut connection, CLAIMED, |_| {}).await? {},
+        Bare::ClaimOne => while work(&mut connection, 1, |_| {}).await? {},
+    }
+    let took = began.elapsed();
+    connection.close().await?;
+    Ok(took)
+}
+
+/// Opens a new file with an empty table.
+pub(crate) async fn connect(path: &Path, synchronous: Synchronous) -> Result<SqliteConnection, BoxError> {
     let synchronous = match synchronous {
         Synchronous::Full => SqliteSynchronous::Full,
         Synchronous::Normal => SqliteSynchronous::Normal,
@@ -50,39 +74,36 @@ pub(super) async fn run(
     let options = options.journal_mode(SqliteJournalMode::Wal).synchronous(synchronous);
     let mut connection = options.disable_statement_logging().connect().await?;
     sqlx::raw_sql(TABLE).execute(&mut connection).await?;
-    let jobs = i64::try_from(jobs)?;
-    if matches!(bare, Bare::ClaimOne | Bare::ClaimMany) {
-        insert_many(&mut connection, jobs).await?;
-    }
-    let began = Instant::now();
-    match bare {
-        Bare::InsertOne => {
-            for number in 0..jobs {
-                let input = format!("{{\"number\":{number}}}").into_bytes();
-                sqlx::query(INSERT_ONE).bind(number).bind(input).execute(&mut connection).await?;
-            }
-        }
-        Bare::InsertMany => insert_many(&mut connection, jobs).await?,
-        Bare::ClaimMany => while work(&mut connection, CLAIMED).await? {},
-        Bare::ClaimOne => while work(&mut connection, 1).await? {},
-    }
-    let took = began.elapsed();
-    connection.close().await?;
-    Ok(took)
+    Ok(connection)
 }
 
-async fn insert_many(connection: &mut SqliteConnection, jobs: i64) -> Result<(), BoxError> {
-    for first in (0..jobs).step_by(usize::try_from(INSERTED)?) {
-        let numbers: Vec<i64> = (first..jobs.min(first + INSERTED)).collect();
+pub(crate) async fn insert_one(connection: &mut SqliteConnection, number: i64) -> Result<(), BoxError> {
+    let input = format!("{{\"number\":{number}}}").into_bytes();
+    sqlx::query(INSERT_ONE).bind(number).bind(input).execute(connection).await?;
+    Ok(())
+}
+
+pub(crate) async fn insert_many(
+    connection: &mut SqliteConnection,
+    numbers: Range<i64>,
+) -> Result<(), BoxError> {
+    let end = numbers.end;
+    for first in numbers.step_by(usize::try_from(INSERTED)?) {
+        let numbers: Vec<i64> = (first..end.min(first + INSERTED)).collect();
         sqlx::query(INSERT_MANY).bind(serde_json::to_string(&numbers)?).execute(&mut *connection).await?;
     }
     Ok(())
 }
 
 /// Claims jobs and completes them. Returns whether there were any.
-async fn work(connection: &mut SqliteConnection, many: i64) -> Result<bool, BoxError> {
+pub(crate) async fn work(
+    connection: &mut SqliteConnection,
+    many: i64,
+    handle: impl Fn(u64),
+) -> Result<bool, BoxError> {
     let claim = sqlx::query_as(CLAIM).bind(many).bind(i64::MAX);
     let claimed: Vec<(i64, Vec<u8>)> = claim.fetch_all(&mut *connection).await?;
+    claimed.iter().filter_map(|(id, _)| u64::try_from(*id).ok()).for_each(handle);
     match claimed.as_slice() {
         [] => return Ok(false),
         [(id, output)] => sqlx::query(COMPLETE_ONE).bind(id).bind(output).execute(connection).await?,

@@ -13,7 +13,7 @@ use crate::store::{AnyStore, Connection};
 pub(super) const NOT_DELETED: &str = "not deleted: it is running; use --running to delete it anyway";
 
 /// Message for a chain that is no longer as it was listed.
-const CHANGED: &str = "not deleted: it has changed meanwhile";
+const CHANGED: &str = "not deleted: it has changed in the meantime";
 
 /// Deletes the chains that have not changed since they were listed, all or none. Returns `None` if there are several
 /// and one of them cannot be deleted. The caller then deletes them one by one.
@@ -84,7 +84,7 @@ async fn delete_unchanged(
         }
         AnyStore::Redis(client) => {
             let targets = chains.iter().map(|chain| chain.id.into()).collect();
-            Ok(deleted(client.delete(targets, false).await?))
+            Ok(deleted(client.delete(targets).await?))
         }
     }
 }
@@ -95,7 +95,7 @@ async fn delete_in_tx<S: Transactional>(
     chains: &[&ChainRecord],
 ) -> Result<Result<Vec<DeletedChain>, String>> {
     let targets = chains.iter().map(|chain| chain.id.into()).collect();
-    let reply = match tx.delete(targets, false).await {
+    let reply = match tx.delete(targets).await {
         // The database ended the transaction in favor of another, e.g. because of a deadlock.
         Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Conflict) => DeleteReply::Busy,
         reply => reply?,
@@ -166,7 +166,7 @@ mod tests {
         let client = connection.client();
         client.cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
         client.retry(listed[0].id).await.unwrap();
-        client.delete(vec![listed[1].id.into()], false).await.unwrap();
+        client.delete(vec![listed[1].id.into()]).await.unwrap();
         let outcomes = delete(&connection, &listed, false).await.unwrap().unwrap();
         assert_eq!(outcomes, [Err(CHANGED.to_owned()), Ok("already deleted".into()), Ok("deleted".into())]);
         assert_eq!(stored(&connection, &listed).await, [true, false, false]);
@@ -193,7 +193,7 @@ mod tests {
         let client = connection.client();
         client.cancel(listed[0].id, CancelMode::UnlessRunning).await.unwrap();
         let targets = listed.iter().map(|chain| chain.id.into()).collect();
-        let deleted = super::deleted(client.delete(targets, false).await.unwrap());
+        let deleted = super::deleted(client.delete(targets).await.unwrap());
         assert_eq!(
             outcome(&listed[0], &deleted),
             Err("deleted, although it became cancelled immediately before".into())

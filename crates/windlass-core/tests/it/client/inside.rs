@@ -35,11 +35,11 @@ async fn chains(client: &Client<MemoryStore>) -> Chains {
 async fn act(tx: &mut Tx<MemoryStore>, chains: &Chains) {
     let cancelled = tx.cancel(chains.to_cancel, CancelMode::Ask).await.unwrap();
     assert!(matches!(cancelled, Cancelled::Cancelled { .. }));
-    let triggered = tx.trigger(vec![chains.to_trigger.into()]).await.unwrap();
+    let triggered = tx.trigger(chains.to_trigger).await.unwrap();
     assert!(matches!(triggered, TriggerReply::Triggered(_)));
     let retried = tx.retry(chains.to_retry).await.unwrap();
     assert!(matches!(retried, Retried::Retried { .. }));
-    let deleted = tx.delete(vec![chains.to_delete.into()], false).await.unwrap();
+    let deleted = tx.delete(vec![chains.to_delete.into()]).await.unwrap();
     assert!(matches!(deleted, DeleteReply::Deleted(_)));
     let step = tx.step(chains.to_complete).await.unwrap().of::<Approve>().unwrap();
     let order = step.input().order;

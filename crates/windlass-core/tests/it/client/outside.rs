@@ -108,7 +108,7 @@ async fn a_deleted_chain_is_not_found() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let chain = approval(&client).await;
     let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
-    client.delete(vec![chain.into()], false).await.unwrap();
+    client.delete(vec![chain.into()]).await.unwrap();
     assert_eq!(step.done("late".into()).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 

@@ -87,7 +87,7 @@ async fn lists_counts_and_attempts() {
     let counts = client.count(Types::Only(vec![TypeName::new("mail").unwrap()])).await.unwrap().types;
     assert_eq!((counts[0].pending, counts[0].completed), (1, 1));
     assert_eq!(client.attempts(worked).await.unwrap().len(), 1);
-    assert_eq!(client.pause(vec![TypeName::new("mail").unwrap()], true).await.unwrap(), [false]);
-    assert_eq!(client.pause(vec![TypeName::new("mail").unwrap()], false).await.unwrap(), [true]);
+    assert_eq!(client.pause(vec![TypeName::new("mail").unwrap()]).await.unwrap(), [false]);
+    assert_eq!(client.resume(vec![TypeName::new("mail").unwrap()]).await.unwrap(), [true]);
     assert!(client.workers().await.unwrap().is_empty());
 }

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_core::command::*;
 use windlass_core::{
-    BoxFuture, Clock, Decorator, Error, ErrorKind, ManualClock, MemoryStore, MemoryTx, Millis, Result,
-    Timestamp, TransactionDecorator, Transactional,
+    BoxFuture, Capabilities, Clock, Decorator, Error, ErrorKind, ManualClock, MemoryStore, MemoryTx, Millis,
+    Result, Store, Timestamp, TransactionDecorator, Transactional,
 };
 
 use super::pass;
@@ -37,6 +37,8 @@ pub(super) enum Fault {
     Panics,
     /// Every item is answered as busy.
     IsBusy,
+    /// Nothing is executed, and the caller gets an error of kind `Busy`.
+    IsLocked,
 }
 
 /// A store with injected faults. Clones share all state. Commands are named after the store's methods; a
@@ -45,21 +47,42 @@ pub(super) enum Fault {
 pub(super) struct Faulty {
     inner: MemoryStore,
     state: Arc<Mutex<State>>,
+    exchanges: u8,
 }
 
 #[derive(Debug, Default)]
 struct State {
     faults: HashMap<&'static str, (Fault, usize)>,
     calls: HashMap<&'static str, usize>,
+    /// The number of exchanges in flight, and its maximum.
+    in_flight: (usize, usize),
 }
 
 impl Default for Faulty {
     fn default() -> Self {
-        Self { inner: MemoryStore::with_clock(Arc::new(RuntimeClock::default())), state: Arc::default() }
+        Self::with_exchanges(1)
     }
 }
 
 impl Faulty {
+    /// Creates a store that handles this number of exchanges at a time.
+    pub(super) fn with_exchanges(exchanges: u8) -> Self {
+        let inner = MemoryStore::with_clock(Arc::new(RuntimeClock::default()));
+        Self { inner, state: Arc::default(), exchanges }
+    }
+
+    /// Returns the maximum number of exchanges that were in flight at the same time.
+    pub(super) fn exchanges_in_flight(&self) -> usize {
+        self.state.lock().unwrap().in_flight.1
+    }
+
+    /// Counts an exchange in flight, or its end.
+    fn count_exchange(&self, begins: bool) {
+        let (now, max) = &mut self.state.lock().unwrap().in_flight;
+        *now = if begins { *now + 1 } else { *now - 1 };
+        *max = (*max).max(*now);
+    }
+
     /// Injects a fault into the next `times` calls of a command.
     pub(super) fn fault(&self, command: &'static str, fault: Fault, times: usize) {
         self.state.lock().unwrap().faults.insert(command, (fault, times));
@@ -113,6 +136,7 @@ async fn apply<T>(
             carry_out.await
         }
         Some(Fault::Fails) => Err(down()),
+        Some(Fault::IsLocked) => Err(Error::new(ErrorKind::Busy, "a row is locked")),
         Some(Fault::IsDenied) => Err(Error::new(ErrorKind::AccessDenied, "wrong password")),
         Some(Fault::LosesReply) => carry_out.await.and(Err(down())),
         Some(Fault::HangsAfterwards) => {
@@ -181,10 +205,20 @@ impl Decorator for Faulty {
         &self.inner
     }
 
+    fn supported(&self) -> Capabilities {
+        self.inner.capabilities().exchanges_in_flight(self.exchanges)
+    }
+
     fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
         let name = command.name();
         match self.enter(name) {
             Some(Fault::IsBusy) => Box::pin(async move { Ok(busy(&command)) }),
+            fault if name == "exchange" => Box::pin(async move {
+                self.count_exchange(true);
+                let reply = apply(fault, name, self.forward(command)).await;
+                self.count_exchange(false);
+                reply
+            }),
             fault => Box::pin(apply(fault, name, self.forward(command))),
         }
     }

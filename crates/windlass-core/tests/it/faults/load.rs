@@ -6,7 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
-use windlass_core::{Chain, Client, Ctx, Data, Event, HandlerOptions, Next, Status, Worker, plan};
+use windlass_core::{
+    Attempt, Chain, Client, Ctx, Data, Done, ErrorKind, Event, HandlerOptions, Next, Status, Worker, plan,
+};
 
 use super::faulty::{Fault, Faulty};
 use super::{
@@ -174,9 +176,12 @@ async fn an_exchange_settles_and_acquires_in_one_write() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_writes_do_not_exceed_the_concurrency() {
-    for seed in 0..50 {
+    for (exchanges, seed) in
+        [1, 2, 3].into_iter().flat_map(|exchanges| (0..50).map(move |seed| (exchanges, seed)))
+    {
         fastrand::seed(seed);
-        let (store, client) = faulty();
+        let store = Faulty::with_exchanges(exchanges);
+        let client = Client::new(store.clone());
         let chains = client.start_many((0..60).map(|_| task("x"))).await.unwrap();
         let gauge = Gauge::default();
         let worker = Worker::new(&client).data(gauge.clone()).concurrency(5);
@@ -191,8 +196,122 @@ async fn failing_writes_do_not_exceed_the_concurrency() {
         for chain in chains {
             client.wait(chain).poll(TIMEOUT).timeout(MINUTE).await.unwrap();
         }
-        assert_eq!(gauge.0.lock().unwrap().1, 3, "seed {seed}");
+        assert_eq!(gauge.0.lock().unwrap().1, 3, "{exchanges} exchanges, seed {seed}");
     }
+}
+
+async fn finish_at_once(attempt: Attempt<Long, Faulty>) -> Result<Done<Long, Faulty>> {
+    Ok(attempt.begin().await?.done(String::new())?)
+}
+
+/// Drains jobs with uneven handlers from a store whose writes take time, and checks that nearly all writes are exchanges.
+/// Returns the store.
+async fn drain_slowly(exchanges: u8, jobs: usize) -> Faulty {
+    fastrand::seed(7);
+    let store = Faulty::with_exchanges(exchanges);
+    let client = Client::new(store.clone());
+    // Frees its slot without an exchange, so that the loop acquires while others are being settled.
+    client.start::<Long>("ends in a transaction".into()).await.unwrap();
+    let chains = client.start_many((0..jobs).map(|_| task("x"))).await.unwrap();
+    store.break_all(&["acquire", "exchange", "settle"], &Fault::Takes(Duration::from_millis(5)));
+    let gauge = Gauge::default();
+    let worker = Worker::new(&client).data(gauge.clone()).concurrency(20);
+    let worker = worker.handle(uneven).handle(finish_at_once).start().await.unwrap();
+    for chain in chains {
+        client.wait(chain).timeout(MINUTE).await.unwrap();
+    }
+    worker.stop(TIMEOUT).await;
+    assert_eq!(gauge.0.lock().unwrap().1, 20, "all slots were used, and no more");
+    // At the end no jobs are waiting.
+    let (acquires, settles) = (store.calls("acquire"), store.calls("settle"));
+    let others = acquires + settles;
+    assert!(others <= 20, "{acquires} acquires, {settles} settles, {} exchanges", store.calls("exchange"));
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn settlements_travel_with_the_next_exchange_while_jobs_are_waiting() {
+    let store = drain_slowly(1, 1_000).await;
+    assert_eq!(store.exchanges_in_flight(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_has_as_many_exchanges_in_flight_as_the_store_handles() {
+    for exchanges in [2, 3] {
+        let store = drain_slowly(exchanges, 1_000).await;
+        assert_eq!(store.exchanges_in_flight(), usize::from(exchanges));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_reaps_only_if_a_lease_has_expired() {
+    let (store, client) = faulty();
+    let worker = Worker::new(&client).concurrency(10).handle(slow).data(Trace::default());
+    let _worker = worker.start().await.unwrap();
+    pass(Duration::from_millis(1)).await;
+    let reaps = store.calls("reap");
+    for _ in 0..5 {
+        client.start(task("x")).await.unwrap();
+        pass(Duration::from_millis(1)).await;
+        assert_eq!(store.calls("reap"), reaps, "no lease has expired");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_settles_at_once_though_an_acquire_is_in_flight() {
+    let (store, client) = faulty();
+    let worker = Worker::new(&client).concurrency(10).handle(slow).data(Trace::default());
+    let _worker = worker.start().await.unwrap();
+    pass(TIMEOUT).await;
+    let chain = client.start(task("x")).await.unwrap();
+    pass(Duration::from_millis(1)).await;
+    let acquires = store.calls("acquire");
+    store.fault("acquire", Fault::Hangs, 1);
+    client.start(task("another")).await.unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(store.calls("acquire"), acquires + 1, "an acquire hangs");
+    let began = Instant::now();
+    client.wait(chain).timeout(MINUTE).await.unwrap();
+    assert!(began.elapsed() <= LEASE / 2, "{:?}", began.elapsed());
+    assert_eq!(store.calls("settle"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_acquire_delays_settlements_only_briefly() {
+    async fn finish_soon(attempt: Attempt<Long, Faulty>) -> Result<Done<Long, Faulty>> {
+        pass(LEASE / 4).await;
+        Ok(attempt.begin().await?.done(String::new())?)
+    }
+    let (store, client) = faulty();
+    client.start::<Long>("frees its slot without an exchange".into()).await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    let worker = Worker::new(&client).concurrency(2).data(Trace::default());
+    let _worker = worker.handle(finish_soon).handle(slow).start().await.unwrap();
+    pass(Duration::from_millis(1)).await;
+    // All slots were filled, so the worker expects more jobs.
+    let acquires = store.calls("acquire");
+    store.fault("acquire", Fault::Hangs, 1);
+    let began = Instant::now();
+    client.wait(chain).timeout(MINUTE).await.unwrap();
+    assert_eq!(store.calls("acquire"), acquires + 1, "an acquire hangs");
+    assert!(began.elapsed() < LEASE / 2 + Duration::from_millis(200), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_locked_row_fails_no_other_start_of_its_batch() {
+    let (store, client) = faulty();
+    store.fault("create", Fault::IsLocked, 1);
+    let starts: JoinSet<_> = (0..3)
+        .map(|_| {
+            let client = client.clone();
+            async move { client.start(task("x")).await }
+        })
+        .collect();
+    assert!(starts.join_all().await.iter().all(Result::is_ok));
+    assert_eq!(store.calls("create"), 4, "one for the batch, and one for each chain");
+    store.fault("create", Fault::IsLocked, 1);
+    let error = client.start(task("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "a chain that is alone in its batch is locked itself");
 }
 
 #[tokio::test(start_paused = true)]

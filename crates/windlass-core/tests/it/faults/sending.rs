@@ -70,19 +70,19 @@ const CASES: &[Case] = cases! {
         matches!(client.cancel(target, CancelMode::Ask).await?, Cancelled::Cancelled { .. })
     };
     "trigger": trigger, once, busy, |client, chains| {
-        matches!(client.trigger(vec![chains.open.into()]).await?, TriggerReply::Triggered(_))
+        matches!(client.trigger(chains.open).await?, TriggerReply::Triggered(_))
     };
     "retry": retry, repeats, busy, |client, chains| {
         matches!(client.retry(chains.failed).await?, Retried::Retried { .. } | Retried::AlreadyRetried)
     };
     "delete": delete, once, busy, |client, chains| {
-        matches!(client.delete(vec![chains.open.into()], false).await?, windlass_core::command::DeleteReply::Deleted(_))
+        matches!(client.delete(vec![chains.open.into()]).await?, windlass_core::command::DeleteReply::Deleted(_))
     };
     "set_retention": set_retention, repeats, busy, |client, chains| {
         let set = client.set_retention(vec![chains.failed.into()], Duration::from_secs(60)).await?;
         matches!(set[..], [RetentionSet::Until(_)])
     };
-    "pause": pause, once, free, |client, chains| client.pause(vec![TypeName::new("Task")?], true).await? == [false];
+    "pause": pause, once, free, |client, chains| client.pause(vec![TypeName::new("Task")?]).await? == [false];
     "chain": get_chains, repeats, free, |client, chains| client.chain(chains.open).await?.is_some();
     "output": get_chains, repeats, free, |client, chains| client.output(chains.open).await?.is_none();
     "job": get_jobs, repeats, free, |client, chains| client.job(chains.open.id().first_job()).await?.is_some();

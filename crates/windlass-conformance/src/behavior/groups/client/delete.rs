@@ -156,7 +156,9 @@ async fn is_stored<S: Store>(scene: &Scene<S>, chain: impl Into<ChainId> + Send)
 }
 
 async fn delete<S: Store>(scene: &Scene<S>, chain: impl Into<Target> + Send, cascade: bool) -> DeleteReply {
-    scene.client.delete(vec![chain.into()], cascade).await.unwrap()
+    let chains = vec![chain.into()];
+    if cascade { scene.client.delete_cascading(chains).await } else { scene.client.delete(chains).await }
+        .unwrap()
 }
 
 fn deleted(reply: DeleteReply) -> Vec<DeletedChain> {
@@ -230,7 +232,7 @@ async fn removed_while_running<S: Store>(scene: &Scene<S>) -> Vec<String> {
     let worker = scene.worker().handle(patient).start().await.unwrap();
     let chain = leaf(scene).await;
     let job = scene.job_that("the attempt runs", chain, |job| job.status == Status::Running).await;
-    let gone = deleted(scene.other.delete(vec![chain.into()], false).await.unwrap());
+    let gone = deleted(scene.other.delete(vec![chain.into()]).await.unwrap());
     assert_eq!((gone[0].status, gone[0].running), (Status::Running, Some((job.id, worker.id()))));
     scene.sees("the attempt finds its job lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     let other = scene.client.start(Leaf { number: 2 }).await.unwrap();
@@ -255,7 +257,7 @@ async fn needed<S: Store>(scene: Scene<S>) {
     let chain = branch(&scene, &[blocker]).await;
     assert_needed(&delete(&scene, blocker, false).await, blocker, chain.id().first_job());
     assert!(is_stored(&scene, blocker).await && is_stored(&scene, chain).await);
-    let both = scene.client.delete(vec![blocker.into(), chain.into()], false).await.unwrap();
+    let both = scene.client.delete(vec![blocker.into(), chain.into()]).await.unwrap();
     assert_gone(both, &[blocker.id(), chain.id()]);
 }
 
@@ -316,14 +318,14 @@ async fn cascade_shared<S: Store>(scene: Scene<S>) {
     let (chain, other) = (branch(&scene, &[shared]).await, branch(&scene, &[shared]).await);
     assert_needed(&delete(&scene, chain, true).await, shared, other.id().first_job());
     assert!(is_stored(&scene, chain).await && is_stored(&scene, shared).await);
-    let all = scene.client.delete(vec![chain.into(), other.into()], true).await.unwrap();
+    let all = scene.client.delete_cascading(vec![chain.into(), other.into()]).await.unwrap();
     assert_gone(all, &[chain.id(), other.id(), shared.id()]);
 }
 
 async fn batch<S: Store>(scene: Scene<S>) {
     let chains = scene.client.start_many((0..5).map(|number| Leaf { number })).await.unwrap();
     let targets = chains[..4].iter().map(|chain| (*chain).into()).collect();
-    let gone = deleted(scene.client.delete(targets, false).await.unwrap());
+    let gone = deleted(scene.client.delete(targets).await.unwrap());
     let gone: Vec<_> = gone.iter().map(|chain| chain.chain).collect();
     assert_eq!(gone, chains[..4].iter().map(Chain::id).collect::<Vec<_>>(), "in the requested order");
     assert!(is_stored(&scene, chains[4]).await);
@@ -333,7 +335,7 @@ async fn batch_needed<S: Store>(scene: Scene<S>) {
     let blockers = scene.client.start_many((0..3).map(|number| Leaf { number })).await.unwrap();
     let chain = branch(&scene, &blockers).await;
     let targets = blockers.iter().map(|chain| (*chain).into()).collect();
-    let reply = scene.client.delete(targets, false).await.unwrap();
+    let reply = scene.client.delete(targets).await.unwrap();
     let DeleteReply::Refused(refusals) = reply else { panic!("{reply:?}") };
     let by = chain.id().first_job();
     for blocker in blockers {
@@ -344,7 +346,7 @@ async fn batch_needed<S: Store>(scene: Scene<S>) {
 
 async fn unknown<S: Store>(scene: Scene<S>) {
     assert_eq!(deleted(delete(&scene, ChainId::new(), false).await), []);
-    assert_eq!(deleted(scene.client.delete(Vec::new(), true).await.unwrap()), []);
+    assert_eq!(deleted(scene.client.delete_cascading(Vec::new()).await.unwrap()), []);
     assert_eq!(scene.seen.count(|event| matches!(event, Event::ChainDeleted(..))), 0);
 }
 
@@ -368,7 +370,7 @@ async fn transaction<S: Transactional>(scene: Scene<S>) {
     assert!(!is_stored(&scene, one).await);
     for commits in [false, true] {
         let mut tx = scene.client.begin().await.unwrap();
-        let gone = deleted(tx.delete(others.map(Target::from).to_vec(), false).await.unwrap());
+        let gone = deleted(tx.delete(others.map(Target::from).to_vec()).await.unwrap());
         assert_eq!(gone.len(), 2);
         assert!(tx.chain(others[0]).await.unwrap().is_none(), "the transaction sees it");
         assert!(is_stored(&scene, others[0]).await, "it is not visible outside before the commit");

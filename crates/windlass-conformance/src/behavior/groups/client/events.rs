@@ -447,7 +447,7 @@ async fn deleted<S: Store>(scene: Scene<S>) {
     let blocker = scene.client.start(Sow { seeds: 3 }).await.unwrap();
     let chain = scene.client.start(Bake {}).blocked_by((blocker,)).await.unwrap();
     let before = scene.seen.all().len();
-    scene.client.delete(vec![chain.into()], true).await.unwrap();
+    scene.client.delete_cascading(vec![chain.into()]).await.unwrap();
     let of = |chain, name| Event::ChainDeleted(chain, TypeName::new(name).unwrap());
     assert_eq!(scene.seen.all()[before..], [of(chain.id(), "Bake"), of(blocker.id(), "Sow")]);
 }
@@ -456,7 +456,7 @@ async fn triggered<S: Store>(scene: Scene<S>) {
     let plans = (0..2).map(|seeds| plan(Sow { seeds }).after(Duration::from_secs(3_600)));
     let chains: Vec<Chain<Sow>> = scene.client.start_many(plans).await.unwrap();
     let before = scene.seen.all().len();
-    scene.client.trigger(chains.iter().map(|chain| Target::from(*chain)).collect()).await.unwrap();
+    scene.client.trigger_many(chains.iter().map(|chain| Target::from(*chain)).collect()).await.unwrap();
     let events = scene.seen.all();
     assert_eq!(names(&scene)[before..], ["JobTriggered", "JobTriggered"]);
     let told = events[before..].iter().filter_map(about).map(|about| about.chain);

@@ -99,7 +99,7 @@ fn triggered(reply: TriggerReply) -> Vec<Triggered> {
 async fn due<S: Store>(scene: Scene<S>) {
     let chain = later(&scene, 1).await[0];
     let before = scene.job(chain).await;
-    let jobs = triggered(scene.client.trigger(vec![chain.into()]).await.unwrap());
+    let jobs = triggered(scene.client.trigger(chain).await.unwrap());
     let job = scene.job(chain).await;
     assert!(job.due_at < before.due_at && job.due_at >= job.created_at);
     assert_eq!((job.status, job.attempt, job.input == before.input), (Status::Pending, 0, true));
@@ -109,14 +109,14 @@ async fn due<S: Store>(scene: Scene<S>) {
 async fn run<S: Store>(scene: Scene<S>) {
     let worker = scene.worker().handle(alarm).start().await.unwrap();
     let chain = later(&scene, 1).await[0];
-    triggered(scene.client.trigger(vec![Target::Job(chain.id().first_job())]).await.unwrap());
+    triggered(scene.client.trigger(Target::Job(chain.id().first_job())).await.unwrap());
     assert_eq!(scene.output(chain).await, 0);
     scene.stop([worker]).await;
 }
 
 /// Tries to trigger only this target, and checks the refusal.
 async fn refused<S: Store>(scene: &Scene<S>, target: Target, why: Untriggerable) {
-    let reply = scene.client.trigger(vec![target]).await.unwrap();
+    let reply = scene.client.trigger(target).await.unwrap();
     assert_eq!(reply, TriggerReply::Refused(vec![Some(why)]));
     assert_eq!(scene.seen.count(|event| matches!(event, Event::JobTriggered(_))), 0);
 }
@@ -144,7 +144,7 @@ async fn blocked<S: Store>(scene: Scene<S>) {
 async fn many<S: Store>(scene: Scene<S>) {
     let chains = later(&scene, 3).await;
     let order = [chains[2], chains[0], chains[1]];
-    let jobs = triggered(scene.client.trigger(order.map(Target::from).to_vec()).await.unwrap());
+    let jobs = triggered(scene.client.trigger_many(order.map(Target::from).to_vec()).await.unwrap());
     assert_eq!(jobs.iter().map(|job| job.job.chain).collect::<Vec<_>>(), order.map(|chain| chain.id()));
     for chain in chains {
         assert!(!is_late(&scene, chain).await);
@@ -152,13 +152,13 @@ async fn many<S: Store>(scene: Scene<S>) {
 }
 
 async fn none<S: Store>(scene: Scene<S>) {
-    assert_eq!(triggered(scene.client.trigger(Vec::new()).await.unwrap()), []);
+    assert_eq!(triggered(scene.client.trigger_many(Vec::new()).await.unwrap()), []);
 }
 
 /// Tries to trigger a target that can be triggered together with one that cannot. Checks that neither is.
 async fn all_or_none<S: Store>(scene: &Scene<S>, other: Target, why: Untriggerable) {
     let chain = later(scene, 1).await[0];
-    let reply = scene.client.trigger(vec![chain.into(), other]).await.unwrap();
+    let reply = scene.client.trigger_many(vec![chain.into(), other]).await.unwrap();
     assert_eq!(reply, TriggerReply::Refused(vec![None, Some(why)]));
     assert!(is_late(scene, chain).await);
 }
@@ -175,11 +175,11 @@ async fn many_not_pending<S: Store>(scene: Scene<S>) {
 
 async fn transaction<S: Transactional>(scene: Scene<S>) {
     let chains = later(&scene, 3).await;
-    triggered(scene.client.trigger(vec![chains[0].into()]).await.unwrap());
+    triggered(scene.client.trigger(chains[0]).await.unwrap());
     assert!(!is_late(&scene, chains[0]).await);
     for commits in [false, true] {
         let mut tx = scene.client.begin().await.unwrap();
-        triggered(tx.trigger(chains[1..].iter().map(|chain| (*chain).into()).collect()).await.unwrap());
+        triggered(tx.trigger_many(chains[1..].iter().map(|chain| (*chain).into()).collect()).await.unwrap());
         assert!(is_late(&scene, chains[1]).await, "it is not visible before the commit");
         end(tx, commits).await;
         for chain in &chains[1..] {

@@ -99,8 +99,8 @@ async fn commands<S: Transactional>(scene: Scene<S>) {
         let mut tx = store.begin().await.unwrap();
         let mut inside = client.in_tx(S::tx_ref(&mut tx));
         inside.cancel_unless_running(cancelled.id()).await.unwrap();
-        inside.trigger(vec![triggered.id().into()]).await.unwrap();
-        inside.delete(vec![deleted.id().into()], false).await.unwrap();
+        inside.trigger(triggered).await.unwrap();
+        inside.delete(vec![deleted.id().into()]).await.unwrap();
         inside.retry(retried).await.unwrap();
         inside.step(completed).await.unwrap().of::<Letter>().unwrap().done(7).await.unwrap();
         drop(inside);
@@ -140,7 +140,7 @@ async fn changed_meanwhile<S: Transactional>(scene: Scene<S>) {
     drop(inside);
     store.rollback(tx).await.unwrap();
     // This gives the job the version that the rolled back change gave it.
-    scene.other.trigger(vec![chain.id().into()]).await.unwrap();
+    scene.other.trigger(chain).await.unwrap();
     noticed(&scene).await;
     scene.until("the hook runs", || !lines.all().is_empty()).await;
     assert_eq!(lines.all(), ["rolled back"]);
@@ -152,7 +152,7 @@ async fn deleted<S: Transactional>(scene: Scene<S>) {
     let store = scene.client.store();
     let mut tx = store.begin().await.unwrap();
     let chain = scene.client.in_tx(S::tx_ref(&mut tx)).start(Letter {}).after(HOUR).await.unwrap();
-    scene.client.in_tx(S::tx_ref(&mut tx)).delete(vec![chain.id().into()], false).await.unwrap();
+    scene.client.in_tx(S::tx_ref(&mut tx)).delete(vec![chain.id().into()]).await.unwrap();
     store.rollback(tx).await.unwrap();
     noticed(&scene).await;
     assert_eq!(scene.seen.all(), []);

@@ -134,7 +134,7 @@ async fn failed<S: Store>(scene: Scene<S>) {
 async fn deleted<S: Store>(scene: Scene<S>) {
     let chain = scene.client.start(Boil { eggs: 2 }).await.unwrap();
     let wait = scene.other.wait(chain).poll(POLL).timeout(NEVER).into_future();
-    let delete = scene.client.delete(vec![chain.into()], false);
+    let delete = scene.client.delete(vec![chain.into()]);
     let (ended, reply) = scene.soon("the wait ends", async { tokio::join!(wait, delete) }).await;
     reply.unwrap();
     assert_eq!(ended.unwrap_err().kind(), ErrorKind::NotFound);

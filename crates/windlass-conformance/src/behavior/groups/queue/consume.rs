@@ -297,7 +297,7 @@ async fn default_backoff<S: Store>(scene: Scene<S>) {
         assert!(failing.due_at <= Timestamp::now() + Duration::from_millis(delay + 100), "{failing:?}");
         // Makes the next attempt due now, so that the case does not wait for the delay.
         let job = Target::Key(queue.name().clone(), Key::new("a").unwrap());
-        scene.client.trigger(vec![job]).await.unwrap();
+        scene.client.trigger(job).await.unwrap();
     }
     let failed = state(&scene, &queue, "a", ItemState::Failed).await;
     assert_eq!(failed.attempts, 4);

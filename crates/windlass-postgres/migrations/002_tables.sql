@@ -1,13 +1,18 @@
 -- Times are milliseconds since the Unix epoch, durations are milliseconds. The store's schema and
--- table prefix are part of all names.
+-- table prefix are part of all names. Each table has a replica identity, so that it can be published.
 
--- One row per job. Frequently read columns come first; payloads, which can be large, come last. Only the functions of
--- the store write here. There are no check constraints, because every statement would read them from the catalog
--- again, which costs a tenth of a completion.
+-- One row per job. The row of a chain's first job is also the row of the chain, so a chain of one job has one row. Only
+-- the functions of the store write here. There are no check constraints, because every statement would read them from
+-- the catalog again, which costs a tenth of a completion.
+--
+-- A plain job is updated twice, when it is acquired and when it completes. Both are HOT updates: no column that they
+-- change is in an index, and pages have room for three versions of each row. A column that an index uses must keep its
+-- value on this path; `listed` and `trim_at` stay null.
+create sequence windlass.page;
 create table windlass.job (
   id uuid primary key,
   chain uuid not null,
-  seq bigint generated always as identity,     -- the order of creation
+  seq bigint not null default nextval('windlass.page') * 1024,  -- the order of creation; a command numbers its jobs within a page
   fence bigint not null,
   version bigint not null default 0,
   due_at bigint not null,
@@ -18,85 +23,109 @@ create table windlass.job (
   closed_at bigint,
   lease_until bigint,                          -- while it runs
   worker uuid,                                 -- who made the latest attempt
-  worker_name text,                            -- its name, if it has one
   request uuid,                                -- the acquire that took it, while it runs
   closed_by uuid,
   outside uuid,                                -- the completion from outside that closed it
-  position integer not null,                   -- its place in the chain, from 0
+  position integer not null default 0,         -- its place in the chain, from 0
   blockers integer not null default 0,         -- how many it was created with
   priority smallint not null,
   cancel_requested boolean not null default false,
   status text not null,                        -- blocked, pending, running, completed, failed or cancelled
+  listed text,                                 -- its status if that is blocked, failed or cancelled, for lists
   on_blocker_failure text not null,            -- wait, fail or receive
   type text not null,
   chain_type text not null,
   ended text,                                  -- how the attempt that closed it ended
+  worker_name text,                            -- of the latest attempt, if it has one
   trace text,
   error text,
+
+  -- Copies of the chain's values, which never change, so that an acquire reads one row.
+  chain_created_at bigint,                     -- null in the first job, which was created with the chain
+  keep_completed bigint not null,              -- how long the chain stays after it closed so
+  keep_failed bigint not null,
+  keep_cancelled bigint not null,
+  chain_trace text,
+  key text,
+
+  -- The chain, in the row of its first job.
+  latest uuid,                                 -- its latest job, null if that is the first
+  latest_position integer not null default 0,
+  chain_closed_at bigint,
+  retain_until bigint,
+  trim_at bigint,                              -- when the oldest inner job of the open chain may be removed
+  key_window bigint,
+  key_hold text,                               -- open, completed, completed_or_failed or any
+  closed_as text,                              -- completed, failed or cancelled
+
   input_codec text not null,
   input bytea not null,
   output_codec text,
   output bytea
 ) with (
-  -- Every job is rewritten when it is acquired and when it ends. So pages keep free space for updates, and dead rows
-  -- are vacuumed soon, however many rows are stored.
-  fillfactor = 70,
+  fillfactor = 40,
   autovacuum_vacuum_scale_factor = 0.01,
   autovacuum_vacuum_threshold = 1000,
   autovacuum_analyze_scale_factor = 0.02,
   autovacuum_vacuum_insert_scale_factor = 0.05,
   autovacuum_vacuum_cost_delay = 0
 );
--- Every version of a row has an entry in each of its indexes. The first job of a chain has its index and sequence
--- number in the chain's row, and is left out of these two. Their conditions are written in different ways, so that
--- the planner does not use one index for the other while both are small.
+create unique index windlass_job_seq on windlass.job (seq);
 create unique index windlass_job_chain on windlass.job (chain, position) where position > 0;
-create unique index windlass_job_seq on windlass.job (seq) where position >= 1;
-create index windlass_job_pending on windlass.job (type, priority, due_at, seq) where status = 'pending';
-create index windlass_job_running on windlass.job (type, lease_until, seq) where status = 'running';
-create index windlass_job_request on windlass.job (request) where status = 'running';
-create index windlass_job_blocked on windlass.job (type) where status = 'blocked';
-create index windlass_job_closed on windlass.job (type, status) where status in ('completed', 'failed', 'cancelled');
+create index windlass_job_listed on windlass.job (type, listed, seq) where listed is not null;
+create index windlass_job_trimming on windlass.job (trim_at, id) where trim_at is not null;
 
--- One row per chain, whose id is that of its first job. When a chain of one job closes, no indexed column changes and
--- the page has room for the new version, so no index is written.
-create table windlass.chain (
-  id uuid primary key,
-  latest uuid not null,                        -- its latest job
-  seq bigint not null,                         -- that of its first job
-  created_at bigint not null,
-  keep_completed bigint not null,              -- how long it stays after it closed so
-  keep_failed bigint not null,
-  keep_cancelled bigint not null,
-  closed_at bigint,
-  retain_until bigint,
-  leaves_at bigint,                            -- when the closed chain may leave, see `leaving`
-  trim_at bigint,                              -- when the oldest inner job of the open chain may leave
-  key_window bigint,
-  latest_position integer not null default 0,
+-- The chains. Their id is that of their first job. The condition is not `position = 0`: the planner would expect few
+-- chains, and begin a join with all of them instead of looking them up.
+create view windlass.chain as
+select
+  j.id, coalesce(j.latest, j.id) as latest, j.latest_position, j.seq, j.created_at, j.keep_completed, j.keep_failed,
+  j.keep_cancelled, j.chain_closed_at as closed_at, j.retain_until, j.trim_at, j.key_window, j.chain_type as type,
+  j.closed_as, j.key_hold, j.key, j.chain_trace as trace
+from windlass.job j
+where j.position <= 0;
+
+-- The pending jobs, which acquires take from here. Rows are inserted and deleted, but never updated.
+create table windlass.ready (
+  seq bigint not null,
+  due_at bigint not null,
+  job uuid not null,
+  priority smallint not null,
+  type text not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create unique index windlass_ready_due on windlass.ready (type, priority, due_at, seq);
+alter table windlass.ready replica identity using index windlass_ready_due;
+
+-- The jobs that one acquire took, one row per type and priority. A job of the row is running if its own row has the
+-- same request. `until` is at or before the end of the first of their leases: renewals do not change it.
+create table windlass.lease (
+  id bigint generated always as identity primary key,
+  request uuid not null,
+  until bigint not null,
   type text not null,
-  closed_as text,                              -- completed, failed or cancelled
-  key_hold text,                               -- open, completed, completed_or_failed or any
-  key text,
-  trace text
-) with (
-  fillfactor = 50,
-  autovacuum_vacuum_scale_factor = 0.01,
-  autovacuum_vacuum_threshold = 1000,
-  autovacuum_analyze_scale_factor = 0.02,
-  autovacuum_vacuum_insert_scale_factor = 0.05,
-  autovacuum_vacuum_cost_delay = 0
-);
-create unique index windlass_chain_seq on windlass.chain (seq);
-create index windlass_chain_trimming on windlass.chain (trim_at, id) where trim_at is not null;
+  has_blockers boolean not null,
+  jobs uuid[] not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+create index windlass_lease_request on windlass.lease (request);
+create index windlass_lease_until on windlass.lease (type, until);
 
--- Closed chains by the time from which they may be removed.
+-- Changes of the number of jobs by type and status. Commands only add rows, so they never wait for each other here. The
+-- sum is exact. `tidy_v1` replaces rows with their sums.
+create table windlass.tally (
+  jobs bigint not null,
+  type text not null,
+  status text not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+alter table windlass.tally replica identity full;
+
+-- Closed chains by the time from which they may be removed, one row per command and time. A row may name chains that are
+-- gone, that were reopened, or whose time has changed by now. Each closed chain is in a row of its time or of an earlier one.
 create table windlass.leaving (
   leaves_at bigint not null,
-  seq bigint not null,                         -- the chain's
-  chain uuid not null,
-  primary key (leaves_at, seq)
+  chains uuid[] not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_insert_scale_factor = 0.05);
+create index windlass_leaving_due on windlass.leaving (leaves_at);
+alter table windlass.leaving replica identity full;
 
 -- Marks of chains that closed, or may have closed, and whose dependents still have to be resolved. A transaction that
 -- reads from a snapshot sees neither all dependents nor all marks, so it always adds a mark. A unique constraint on
@@ -104,6 +133,7 @@ create table windlass.leaving (
 create table windlass.ripple (
   id bigint generated always as identity primary key,
   since bigint not null,                       -- when the mark was left
+  tx xid8 not null default pg_current_xact_id(),  -- by which transaction
   seq bigint not null,                         -- the chain's
   chain uuid not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);

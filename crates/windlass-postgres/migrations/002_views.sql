@@ -1,4 +1,4 @@
--- Views for people who read the tables: `jobs`, `chains` and `attempts`. They show times as timestamps and JSON payloads
+-- Views for people who read the tables: `jobs`, `chains`, `attempts` and `counts`. They show times as timestamps and JSON payloads
 -- as `jsonb`. No command uses them, so they cost nothing unless they are queried. A migration that changes columns of the
 -- tables must drop these views first and create them again.
 --
@@ -30,7 +30,8 @@ select
   j.id,
   j.type,
   j.status,
-  c.key,                                       -- its chain's
+  j.listed,                                    -- the status if it is blocked, failed or cancelled; has an index
+  j.key,                                       -- its chain's
   j.chain,
   j.chain_type,
   j.position,                                  -- its place in the chain, from 0
@@ -58,8 +59,7 @@ select
   windlass.json_v1(j.output_codec, j.output) as output,
   j.output_codec as output_encoding,
   octet_length(j.output) as output_bytes
-from windlass.job j
-left join windlass.chain c on c.id = j.chain;
+from windlass.job j;
 
 -- One row per chain, with the input of its first job, and the status and output of its latest.
 create view windlass.chains as
@@ -112,3 +112,10 @@ from (
   where j.worker is not null and j.started_at is not null and (j.status = 'running' or j.ended is not null)
 ) a
 left join windlass.job j on j.id = a.job;
+
+-- How many jobs are stored, by type and status.
+create view windlass.counts as
+select t.type, t.status, sum(t.jobs)::bigint as jobs
+from windlass.tally t
+group by t.type, t.status
+having sum(t.jobs) <> 0;

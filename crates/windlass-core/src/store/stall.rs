@@ -3,17 +3,18 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use windlass_core::{Millis, Timestamp};
+use crate::time::{Millis, Timestamp};
 
-/// The stalls that still matter, each later and shorter than the one before.
+/// The stalls of a store that still matter, each later and shorter than the one before. A store with a write lock needs
+/// this, because it must not reap leases that could not be renewed during a stall.
 ///
 /// The longest stall alone is not enough. A long one protects owners that renew rarely. A shorter, later one protects
 /// owners that renew often: they had time to renew since the long one, but not since the short one.
 ///
-/// A store only sees stalls that its own commands met: a command that waited for the write lock or gave up, and a
-/// transaction of its own that kept others waiting.
+/// A store sees only the stalls that affected its own commands: a command waited for the write lock or timed out, or a
+/// transaction that the store began kept others waiting.
 #[derive(Debug, Default)]
-pub(crate) struct Stalls(Mutex<Noted>);
+pub struct Stalls(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
@@ -31,12 +32,12 @@ struct Stall {
 
 impl Stalls {
     /// Records that a command waited for the write lock between these two times.
-    pub(crate) fn note(&self, asked_at: Timestamp, ended_at: Timestamp) {
+    pub fn note(&self, asked_at: Timestamp, ended_at: Timestamp) {
         self.with(|noted| noted.note(asked_at, ended_at));
     }
 
     /// Records that a transaction of the application, requested at `asked_at`, has begun.
-    pub(crate) fn begun(&self, asked_at: Timestamp, now: Timestamp) {
+    pub fn begun(&self, asked_at: Timestamp, now: Timestamp) {
         self.with(|noted| {
             noted.end(now);
             noted.note(asked_at, now);
@@ -45,12 +46,13 @@ impl Stalls {
     }
 
     /// Records that the application's transaction has ended: now, or earlier if it was dropped.
-    pub(crate) fn ended(&self, now: Timestamp) {
+    pub fn ended(&self, now: Timestamp) {
         self.with(|noted| noted.end(now));
     }
 
     /// Whether owners have not yet had one renewal interval since a stall that kept them from renewing.
-    pub(crate) fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
+    #[must_use]
+    pub fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
         self.with(|noted| noted.stalls.iter().any(|stall| stall.forbids_reaping(now, renewal_interval)))
     }
 
@@ -68,7 +70,7 @@ impl Noted {
 
     fn note(&mut self, from: Timestamp, ended_at: Timestamp) {
         let latest = Stall { lasted: ended_at.since(from), ended_at };
-        self.stalls.retain(|earlier| !earlier.gives_way_to(latest));
+        self.stalls.retain(|earlier| !earlier.is_superseded_by(latest));
         if !latest.lasted.is_zero() {
             self.stalls.push(latest);
         }
@@ -77,8 +79,8 @@ impl Noted {
 
 impl Stall {
     /// Whether a later stall supersedes this one: it is at least as long, or it ended so much later that this one no
-    /// longer protects anyone.
-    fn gives_way_to(self, later: Self) -> bool {
+    /// longer protects any owner.
+    fn is_superseded_by(self, later: Self) -> bool {
         later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
     }
 

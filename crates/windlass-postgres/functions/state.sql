@@ -1,0 +1,61 @@
+-- Where jobs are listed besides their own row: `ready` has the pending ones, `tally` counts all by type and status.
+
+-- The value of `listed` for a job with this status.
+create function windlass.listed_v1(status text) returns text language sql immutable parallel safe as $$
+  select case when status in ('blocked', 'failed', 'cancelled') then status end
+$$;
+
+-- Follows a job that was stored or changed. `old` is null if it is new.
+create function windlass.moved_v1(old windlass.job, new windlass.job) returns void language plpgsql as $$
+begin
+  if old.status = 'pending' then
+    delete from windlass.ready r
+    where r.type = old.type and r.priority = old.priority and r.due_at = old.due_at and r.seq = old.seq;
+  end if;
+  if new.status = 'pending' then
+    insert into windlass.ready (seq, due_at, job, priority, type)
+    values (new.seq, new.due_at, new.id, new.priority, new.type);
+  end if;
+  if old.status is distinct from new.status then
+    insert into windlass.tally (jobs, type, status) values (1, new.type, new.status);
+    if old.status is not null then
+      insert into windlass.tally (jobs, type, status) values (-1, new.type, old.status);
+    end if;
+  end if;
+end
+$$;
+
+-- Returns the rows of `ready` of the pending jobs among these. Subqueries keep the planner from beginning with `ready`.
+create function windlass.ready_rows_v1(jobs uuid[]) returns tid[] language plpgsql as $$
+begin
+  return array(
+    select r.ctid
+    from windlass.job j
+    cross join lateral (
+      select r.ctid from windlass.ready r
+      where r.type = j.type and r.priority = j.priority and r.due_at = j.due_at and r.seq = j.seq
+      limit 1
+    ) r
+    where j.id = any (jobs) and j.status = 'pending'
+  );
+end
+$$;
+
+-- Removes jobs with all rows that belong to them.
+create function windlass.remove_jobs_v1(jobs uuid[]) returns void language plpgsql as $$
+declare
+  places constant tid[] := windlass.ready_rows_v1(jobs);
+begin
+  delete from windlass.blocker where job = any (jobs);
+  delete from windlass.attempt where job = any (jobs);
+  delete from windlass.ready where ctid = any (places);
+  with gone as (delete from windlass.job where id = any (jobs) returning type, status)
+  insert into windlass.tally (jobs, type, status) select -count(*), g.type, g.status from gone g group by g.type, g.status;
+end
+$$;
+
+-- When a closed chain may be removed. Its closing stays known for ten minutes, however short its retention is.
+create function windlass.leaves_v1(closed_at bigint, retain_until bigint) returns bigint
+language sql immutable parallel safe as $$
+  select greatest(retain_until, windlass.later_v1(closed_at, 600000))
+$$;

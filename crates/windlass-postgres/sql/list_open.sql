@@ -1,0 +1,1 @@
+select * from windlass.list_open_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)

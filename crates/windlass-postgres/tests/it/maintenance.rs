@@ -1,0 +1,146 @@
+//! What commands leave behind in the small tables is removed without autovacuum.
+
+use std::time::Duration;
+
+use windlass_conformance::{complete, type_name};
+use windlass_core::command::{Count, Settle, Settlement, Types};
+use windlass_core::{Status, Store, Transactional};
+use windlass_testkit::wait_until;
+
+use crate::Database;
+
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+const NO_AUTOVACUUM: &str = "alter table {}.ready set (autovacuum_enabled = false);
+    alter table {}.lease set (autovacuum_enabled = false); alter table {}.tally set (autovacuum_enabled = false)";
+
+/// Starts and completes so many thousand jobs.
+async fn drain(database: &Database, thousands: u32) {
+    let s = database.subject();
+    for _ in 0..thousands {
+        s.advance(1);
+        s.create((0..1000).map(|_| s.start("a").build()).collect()).await;
+        let attempts = s.acquire("a", 1000).await;
+        assert_eq!(attempts.len(), 1000);
+        let settlement = |attempt: &windlass_core::command::Acquired| Settlement {
+            job: attempt.job.id,
+            fence: attempt.job.fence,
+            outcome: complete("1"),
+        };
+        s.run(Settle { settlements: attempts.iter().map(settlement).collect() }).await;
+    }
+}
+
+async fn number(database: &Database, query: &str) -> i64 {
+    sqlx::query_scalar(database.sql(query)).fetch_one(&database.pool).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_rows_and_ended_leases_are_removed_without_autovacuum() {
+    let database = Database::new().await;
+    sqlx::raw_sql(database.sql(NO_AUTOVACUUM)).execute(&database.pool).await.unwrap();
+    drain(&database, 25).await;
+    let s = database.subject();
+    let dead = "select pg_stat_get_dead_tuples('{}.ready'::regclass)";
+    wait_until("dead rows are vacuumed", TIMEOUT, async || {
+        // Maintenance follows the commands of workers.
+        s.reap().await;
+        number(&database, dead).await < 10_000
+    })
+    .await;
+    wait_until("ended leases are removed", TIMEOUT, async || {
+        s.reap().await;
+        number(&database, "select count(*) from {}.lease").await == 0
+    })
+    .await;
+    let vacuums = number(&database, "select pg_stat_get_vacuum_count('{}.ready'::regclass)").await;
+    assert!(vacuums > 0, "the store has vacuumed the table, not autovacuum");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_stay_exact_while_they_are_summed_up() {
+    let database = Database::new().await;
+    let s = database.subject();
+    // Each command leaves a row.
+    for _ in 0..1_100 {
+        s.start("a").await;
+    }
+    s.acquire("a", 100).await;
+    wait_until("the counts are summed up", TIMEOUT, async || {
+        s.start("a").await;
+        s.start("b").await;
+        s.reap().await;
+        let counted = s.run(Count { types: Types::Only(vec![type_name("a")]) }).await;
+        let stored = "select count(*) from {}.job where type = 'a' and status = 'pending'";
+        assert_eq!(i64::try_from(counted.types[0].pending).unwrap(), number(&database, stored).await);
+        assert_eq!(counted.types[0].running, 100);
+        number(&database, "select count(*) from {}.tally").await < 600
+    })
+    .await;
+}
+
+/// A transaction that is open while others work must not hide its own changes of the counts, nor count twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_include_a_transaction_when_it_commits() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let mut tx = database.store.begin().await.unwrap();
+    let chain = s.start("a").build();
+    let id = chain.id;
+    let create = windlass_core::command::Create { chains: vec![chain] };
+    database.store.run_in((&mut tx).into(), create).await.unwrap();
+    s.start("a").await;
+    let pending = async || {
+        let counted = s.run(Count { types: Types::All }).await;
+        counted.types.first().map_or(0, |count| count.pending)
+    };
+    assert_eq!(pending().await, 1);
+    database.store.commit(tx).await.unwrap();
+    assert_eq!(pending().await, 2);
+    s.expect_status(id, Status::Pending).await;
+    database.store.erase().await.unwrap();
+    assert_eq!(pending().await, 0);
+}
+
+/// An open transaction, such as a backup, keeps dead rows from being vacuumed. Acquires skip them.
+#[tokio::test(flavor = "multi_thread")]
+async fn dead_rows_that_cannot_be_removed_do_not_slow_acquires_down() {
+    const DRAINED: i64 = 60_000;
+    const ACQUIRES: i64 = 300;
+    let database = Database::new().await;
+    let mut holder = database.pool.begin().await.unwrap();
+    let snapshot = "set transaction isolation level repeatable read; select from {}.paused";
+    sqlx::raw_sql(database.sql(snapshot)).execute(&mut *holder).await.unwrap();
+    drain(&database, 60).await;
+    let s = database.subject();
+    let dead = "select pg_stat_get_dead_tuples('{}.ready'::regclass)";
+    for round in 0..3 {
+        wait_until("the server has counted the dead rows", TIMEOUT, async || {
+            s.reap().await;
+            number(&database, dead).await >= 50_000
+        })
+        .await;
+        // The next run of the maintenance notices them.
+        tokio::time::sleep(Duration::from_millis(1_200 * u64::from(round < 2))).await; // tidy: the interval of the maintenance
+    }
+    let read = "select sum(idx_tup_read)::bigint from pg_stat_user_indexes where indexrelname = 'ready_due' and schemaname = '{}'";
+    let (before, began) = (number(&database, read).await, std::time::Instant::now());
+    for _ in 0..ACQUIRES {
+        s.advance(1);
+        s.start("a").await;
+        assert_eq!(s.acquire("a", 10).await.len(), 1);
+    }
+    // An acquire looks at everything once a second.
+    let all = i64::try_from(began.elapsed().as_secs()).unwrap() + 2;
+    tokio::time::sleep(Duration::from_secs(3)).await; // tidy: PostgreSQL publishes statistics with a delay
+    let after = number(&database, read).await;
+    let bound = (DRAINED + 1_000) * all + ACQUIRES * 600;
+    assert!(after - before <= bound, "{} entries were read, at most {bound} expected", after - before);
+    holder.rollback().await.unwrap();
+    // A job with another priority, and one whose due time is long past, are found all the same.
+    let low = s.start("a").priority(-3).await;
+    wait_until("a job with another priority is found", TIMEOUT, async || {
+        s.acquire("a", 10).await.iter().any(|acquired| acquired.job.chain == low)
+    })
+    .await;
+}

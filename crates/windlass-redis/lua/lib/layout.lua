@@ -1,0 +1,38 @@
+-- The stored form of a job, and what both paths of a script share.
+--
+-- A row is one string: a head of fixed width (`HEAD`), the ids of the worker and of the acquire request of the latest
+-- attempt (zero bytes if absent), the job's number in the order of creation (16 digits), its creation time and the
+-- retention of a completed chain; then, with their lengths in the head, the worker's name, the type, the error and
+-- `extra`; and last the client's constants. `extra` is empty in a plain row: the only job of its chain, without
+-- blockers or dependents. Absent times are -1.
+--
+-- Some scripts have two paths. The short path (`hot`) handles plain rows without the library, whose functions are
+-- created at each call and cost more than the work for a few jobs. It decides before its first write whether
+-- everything is plain, and returns nil if not. Then the library (`full`) starts from the beginning.
+
+local tag = KEYS[1]
+
+-- The version of the layout. A store refuses a namespace with another one.
+local LAYOUT = '2'
+
+-- Status, flags, end of the latest attempt, priority, lengths of worker name, type, error and extra, attempt, version,
+-- fence, and the times: due, lease expiry, start, end, end of the retention.
+local HEAD = '<BBBbBBI2I4I4I4i8i8i8i8i8i8'
+local EXTRA_LENGTH, WORKER, REQUEST, SEQ, CREATED, NAME = 9, 69, 105, 141, 157, 173
+local NO_ID = string.rep('\0', 36)
+
+-- Flags of a row. `LARGE` marks an input of more than LARGE_MIN bytes: a reply with `BATCH_MAX_ITEMS` smaller ones stays
+-- within the limit of a reply.
+local CANCEL, BY_WORKER, HELD, LATER, LARGE, HAS_ERROR = 1, 2, 4, 8, 16, 32
+local LARGE_MIN = 16 * 1024
+
+local TIME_MAX = 253402300799999
+-- How long a closed chain stays, whatever its retention.
+local REPEAT_WINDOW = 600000
+-- A job's fences start at its creation time, so that a job that is created again under the same id gets other fences.
+-- They are exact in Lua numbers for the next two hundred years.
+local FENCES_PER_MS = 1024
+
+-- The request in the form that the library reads, if it came as flat arguments.
+local flat_request
+
