@@ -173,6 +173,12 @@ async fn check_rotation<P: Provider + Clone>(
     let is_denied = |error: &Error| error.kind() == ErrorKind::AccessDenied;
     let unhealthy = async || worker.health().is_err_and(|unhealthy| is_denied(&unhealthy.error));
     wait_until("the worker is unhealthy", TIMEOUT, unhealthy).await;
+    // A connection that was being opened when the password changed may have been accepted, and was not killed.
+    wait_until("all connections are closed", TIMEOUT, async || {
+        server.kill_backends();
+        client.count(Types::All).await.is_err_and(|error| is_denied(&error))
+    })
+    .await;
     let error = denied(client.count(Types::All)).await;
     check(&error, &["\"jobs\"", "check the user name and password"]);
     let subscribe = async || notifier.subscribe(vec![Topic::Events]).await;
