@@ -5,7 +5,7 @@ select
   j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence,
   j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
   b.chains as blockers, b.traces as blocker_traces, b.resolved as blockers_resolved, j.key, j.chain_trace,
-  coalesce(j.chain_created_at, j.created_at) as chain_created_at, j.keep_completed, j.keep_failed, j.keep_cancelled
+  coalesce(j.chain_created_at, j.created_at) as chain_created_at, j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq
 from windlass.job j
 left join lateral (
   select
@@ -24,7 +24,7 @@ create type windlass.job_row_v1 as (
   "position" integer, priority smallint, due_at bigint, attempt bigint, max_attempts bigint, fence bigint, version bigint,
   lease_until bigint, cancel_requested boolean, created_at bigint, started_at bigint, closed_at bigint, input bytea,
   output bytea, blockers uuid[], blocker_traces text[], blockers_resolved boolean[], key text, chain_trace text,
-  chain_created_at bigint, keep_completed bigint, keep_failed bigint, keep_cancelled bigint
+  chain_created_at bigint, keep_completed bigint, keep_failed bigint, keep_cancelled bigint, seq bigint
 );
 
 -- A row of a reply that contains jobs, without a job.
@@ -56,32 +56,48 @@ select
 from windlass.chain c;
 
 -- Acquires due jobs for a request, by priority, due time and order of creation, or returns those that the request already
--- holds.
+-- holds. The client sorts them. Jobs with blockers have rows of their own for them: most jobs have none, and a subquery
+-- for each job cost a tenth of the acquire.
 --
 -- Each acquire walks over the entries of dead rows at the beginning of the index of `ready`. If they cannot be vacuumed, the
 -- client passes floors: types and priorities with the due time from which to look. It does not pass them now and then, so
 -- that jobs below are found too.
-create function windlass.acquire_jobs_v1(
-  now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
+create function windlass.acquire_v1(
+  given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
   floor_types text[], floor_priorities bigint[], floors bigint[]
-) returns setof windlass.job_row_v1 language plpgsql as $$
+) returns setof windlass.job_row_v1 language plpgsql security definer
+set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
+set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
 declare
+  now constant bigint := windlass.time_v1(given);
+  has_marks boolean;
+  is_repeated boolean;
+  has_paused boolean;
   level smallint := 32767;
   taken integer := 0;
   places tid[];
   careful boolean := false;
   quotas bigint[];
 begin
-  -- The same request may be sent twice concurrently.
+  -- The same request may be sent twice concurrently. Query in a new statement, after the lock.
   perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
-  if exists (select from windlass.lease l where l.request = by_request) then
+  select
+    exists (select from windlass.ripple), exists (select from windlass.lease l where l.request = by_request),
+    exists (select from windlass.paused)
+  into has_marks, is_repeated, has_paused;
+  -- The first row: in an exchange, it separates the replies to the settle and to the acquire.
+  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
+  if has_marks then
+    return query select o.* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r, windlass.row_v1(r) o;
+  end if;
+  if is_repeated then
     return query
     select 'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
     from (select distinct h.id from windlass.lease l cross join unnest(l.jobs) h (id) where l.request = by_request) h
     join windlass.job_reply_v1 j on j.id = any (array[h.id])
     join windlass.job o on o.id = any (array[h.id])
-    where o.request = by_request and o.status = 'running'
-    order by o.priority desc, o.due_at, o.seq;
+    where o.request = by_request and o.status = 'running';
     if found then
       return query select * from windlass.outputs_v1(by_request);
       return;
@@ -89,7 +105,7 @@ begin
     -- They have ended or were requeued. Otherwise a job that is taken again would be in two rows.
     delete from windlass.lease l where l.request = by_request;
   end if;
-  if exists (select from windlass.paused) then
+  if has_paused then
     select array_agg(q.type), array_agg(q.max), array_agg(q.lease) into types, maxima, leases
     from unnest(types, maxima, leases) q (type, max, lease)
     where not exists (select from windlass.paused p where p.type = q.type);
@@ -145,44 +161,34 @@ begin
             order by q.n
           );
         end if;
+        -- The rows of `ready` are locked, so nobody else changes these jobs.
         return query
         with gone as (
-          delete from windlass.ready r where r.ctid = any (places) returning r.job
-        ), took as (
-          -- The rows of `ready` are locked, so nobody else changes these jobs.
-          update windlass.job j
-          set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
-            worker = by_worker, worker_name = by_name, request = by_request, ended = null,
-            lease_until = windlass.later_v1(now, leases[array_position(types, j.type)])
-          from gone g
-          where j.id = any (array[g.job]) and j.status = 'pending'
-          returning j.*
+          delete from windlass.ready r where r.ctid = any (places) returning r.job, r.type, r.has_blockers
         ), leased as (
           insert into windlass.lease (request, until, type, jobs, has_blockers)
-          select by_request, min(t.lease_until), t.type, array_agg(t.id), bool_or(t.blockers > 0) from took t group by t.type
+          select by_request, windlass.later_v1(now, leases[array_position(types, g.type)]), g.type, array_agg(g.job), bool_or(g.has_blockers)
+          from gone g
+          group by g.type
         ), counted as (
           insert into windlass.tally (jobs, type, status)
           select c.jobs * m.sign, c.type, m.status
-          from (select count(*) as jobs, t.type from took t group by t.type) c
+          from (select count(*) as jobs, g.type from gone g group by g.type) c
           cross join (values (1, 'running'), (-1, 'pending')) m (sign, status)
         )
-        select
+        update windlass.job j
+        set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
+          worker = by_worker, worker_name = by_name, request = by_request, ended = null,
+          lease_until = windlass.later_v1(now, leases[array_position(types, g.type)])
+        from gone g
+        where j.id = any (array[g.job]) and j.status = 'pending'
+        returning
           'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
           j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
           j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
           j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
-          b.chains, b.traces, b.resolved, j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at), j.keep_completed,
-          j.keep_failed, j.keep_cancelled
-        from took j
-        left join lateral (
-          select
-            array_agg(b.chain order by b.position) as chains,
-            array_agg(b.trace order by b.position) as traces,
-            array_agg(b.resolved order by b.position) as resolved
-          from windlass.blocker b
-          where j.blockers > 0 and b.job = j.id
-        ) b on true
-        order by j.due_at, j.seq;
+          null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at),
+          j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
       end if;
     exception when lock_not_available or deadlock_detected then
       -- The rule of `lock.sql` was broken for a moment, or an operator has locked a job. Look at the locks of the jobs too.
@@ -202,12 +208,10 @@ begin
 end
 $$;
 
--- Returns the outputs of the blockers of the jobs that a request holds.
+-- Returns the blockers of the jobs that a request holds, and their outputs.
 create function windlass.outputs_v1(by_request uuid) returns setof windlass.job_row_v1 language plpgsql stable as $$
-begin
-  return query
-  select r.*
-  from (
+declare
+  jobs constant uuid[] := array(
     select j.id
     from windlass.lease l
     cross join unnest(l.jobs) h (id)
@@ -218,71 +222,29 @@ begin
     ) j
     where l.request = by_request and l.has_blockers
     order by j.id
-  ) j
+  );
+begin
+  return query
+  select r.*
+  from unnest(jobs) j (id)
+  cross join lateral (
+    select
+      array_agg(b.chain order by b.position) as chains,
+      array_agg(b.trace order by b.position) as traces,
+      array_agg(b.resolved::int::bigint order by b.position) as resolved
+    from windlass.blocker b
+    where b.job = j.id
+  ) b
+  cross join lateral windlass.row_v1(('blockers', null, j.id || b.chains, b.traces, b.resolved, null)::windlass.reply_v1) r;
+  return query
+  select r.*
+  from unnest(jobs) j (id)
   cross join lateral (select b.chain from windlass.blocker b where b.job = j.id order by b.position) b
   join windlass.chain c on c.id = any (array[b.chain])
   join windlass.job o on o.id = any (array[c.latest])
   cross join lateral windlass.row_v1((
     'output', null, array[j.id, c.id], array[c.type, o.type, o.status, o.output_codec, o.error], null, array[o.output]
   )::windlass.reply_v1) r;
-end
-$$;
-
-create function windlass.acquire_v1(
-  given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
-  floor_types text[], floor_priorities bigint[], floors bigint[]
-) returns setof windlass.job_row_v1 language plpgsql security definer
-set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
-set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
-as $$
-declare
-  now constant bigint := windlass.time_v1(given);
-begin
-  return query select o.* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r, windlass.row_v1(r) o;
-  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
-end
-$$;
-
--- Settles, then acquires.
-create function windlass.exchange_v1(
-  given bigint, items windlass.settlement_v1[], new_jobs windlass.new_v1[],
-  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
-  floor_types text[], floor_priorities bigint[], floors bigint[]
-) returns setof windlass.job_row_v1 language plpgsql security definer
-set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
-set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
-as $$
-declare
-  now constant bigint := windlass.time_v1(given);
-  settled record;
-begin
-  select * into settled from windlass.settle_items_v1(now, items, new_jobs, 1000);
-  return query select o.* from unnest(settled.replies) r, windlass.row_v1(r) o;
-  -- Consequences are reported with the acquire.
-  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
-  return query select o.* from windlass.ripple_v1(now, false, settled.left_over) s, unnest(s.replies) r, windlass.row_v1(r) o;
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
-end
-$$;
-
--- Completes jobs that carry nothing, then acquires.
-create function windlass.exchange_plain_v1(
-  given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[],
-  by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
-  floor_types text[], floor_priorities bigint[], floors bigint[]
-) returns setof windlass.job_row_v1 language plpgsql security definer
-set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
-set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
-as $$
-declare
-  now constant bigint := windlass.time_v1(given);
-begin
-  return query
-  select o.* from windlass.settle_plain_items_v1(now, jobs, fences, codecs, outputs, retentions) r, windlass.row_v1(r) o;
-  -- Consequences are reported with the acquire. The settlements have left nothing to unblock.
-  return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
-  return query select * from windlass.acquire_jobs_v1(now, by_request, by_worker, by_name, types, maxima, leases, max_jobs, floor_types, floor_priorities, floors);
 end
 $$;
 

@@ -196,8 +196,8 @@ begin
     on conflict do nothing
     returning j.id, j.seq, j.type, j.due_at, j.priority
   ), made_ready as (
-    insert into windlass.ready (seq, due_at, job, priority, type)
-    select i.seq, i.due_at, i.id, i.priority, i.type from inserted i
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
+    select i.seq, i.due_at, i.id, i.priority, false, i.type from inserted i
   ), counted as (
     insert into windlass.tally (jobs, type, status) select count(*), i.type, 'pending' from inserted i group by i.type
   )
@@ -272,10 +272,10 @@ begin
       id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
       keep_cancelled, chain_trace, n
     );
-    insert into windlass.ready (seq, due_at, job, priority, type)
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
     select
       base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),
-      coalesce(n.type, one_type)
+      false, coalesce(n.type, one_type)
     from unnest(ids, types, due_at, due_after, priorities) with ordinality n (id, type, due_at, due_after, priority, n);
     if cardinality(types) = 1 then
       insert into windlass.tally (jobs, type, status) values (items, one_type, 'pending');

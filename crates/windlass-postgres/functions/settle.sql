@@ -253,6 +253,7 @@ create function windlass.complete_plain_v1(
 ) returns windlass.reply_v1 language plpgsql as $$
 declare
   completed windlass.reply_v1;
+  places tid[];
   chains uuid[];
   marked uuid[];
   waited uuid[];
@@ -260,19 +261,25 @@ declare
 begin
   -- The update alone would not wait for transactions that attach jobs to these chains, see `lock.sql`. A job that the
   -- attempt no longer holds may be pending, and must not be locked here.
-  perform
-  from (select i.job, i.fence from unnest(jobs, fences) i (job, fence) order by i.job) i
-  cross join lateral (
-    select from windlass.job j where j.id = i.job and j.fence = i.fence and j.status = 'running' for update
-  ) j;
+  places := array(
+    select j.ctid
+    from unnest(jobs, fences) i (job, fence)
+    cross join lateral (
+      select j.ctid from windlass.job j where j.id = i.job and j.fence = i.fence and j.status = 'running' for update
+    ) j
+  );
+  if cardinality(places) < cardinality(jobs) then
+    return null;
+  end if;
   with ended as (
+    -- The locked rows stay in their places, which spares a search of the index.
     update windlass.job j
     set status = 'completed', output_codec = i.codec, output = i.output, error = null, closed_at = now,
       closed_by = j.worker, version = j.version + 1, lease_until = null, request = null, ended = 'completed',
       chain_closed_at = case when j.position = 0 then now end, closed_as = case when j.position = 0 then 'completed' end,
       retain_until = case when j.position = 0 then windlass.later_v1(now, coalesce(i.retention, j.keep_completed)) end
-    from unnest(jobs, fences, codecs, outputs, retentions) i (job, fence, codec, output, retention)
-    where j.id = any (array[i.job]) and j.fence = i.fence and j.status = 'running'
+    from unnest(places, jobs, codecs, outputs, retentions) i (place, job, codec, output, retention)
+    where j.ctid = i.place and j.id = i.job
     returning
       j.id, j.chain, j.position, j.type, j.chain_type, j.due_at, j.blockers, j.retain_until, j.chain_trace,
       coalesce(j.chain_created_at, j.created_at) as created_at
@@ -337,11 +344,15 @@ begin
 end
 $$;
 
--- Completes jobs that carry nothing. Those that cannot be completed together are settled one by one.
-create function windlass.settle_plain_items_v1(
-  now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
-) returns setof windlass.reply_v1 language plpgsql as $$
+-- Completes jobs that carry nothing, sorted by id. Those that cannot be completed together are settled one by one.
+create function windlass.settle_plain_v1(
+  given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
+) returns setof windlass.reply_v1 language plpgsql security definer
+set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
+set search_path = pg_catalog, pg_temp
+as $$
 declare
+  now constant bigint := windlass.time_v1(given);
   completed windlass.reply_v1 := windlass.complete_plain_v1(now, jobs, fences, codecs, outputs, retentions);
   count constant integer := cardinality(jobs);
   none text[];
@@ -364,17 +375,6 @@ begin
   elsif windlass.in_snapshot_v1() or exists (select from windlass.ripple) then
     return query select (r).* from windlass.ripple_v1(now, true, 1000) s, unnest(s.replies) r;
   end if;
-end
-$$;
-
-create function windlass.settle_plain_v1(
-  given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
-) returns setof windlass.reply_v1 language plpgsql security definer
-set lock_timeout = '20ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
-set search_path = pg_catalog, pg_temp
-as $$
-begin
-  return query select * from windlass.settle_plain_items_v1(windlass.time_v1(given), jobs, fences, codecs, outputs, retentions);
 end
 $$;
 

@@ -91,6 +91,7 @@ create table windlass.ready (
   due_at bigint not null,
   job uuid not null,
   priority smallint not null,
+  has_blockers boolean not null,               -- whether it was created with blockers
   type text not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create unique index windlass_ready_due on windlass.ready (type, priority, due_at, seq);

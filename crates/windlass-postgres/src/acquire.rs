@@ -1,7 +1,9 @@
 //! Acquiring jobs and renewing their leases.
 
+use std::cmp::Reverse;
+
 use windlass_core::command::{Acquire, AcquireReply, Acquired, Renew, RenewReply, Renewed, Ripple};
-use windlass_core::{Result, Timestamp};
+use windlass_core::{JobId, Result, Timestamp};
 
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
@@ -36,11 +38,13 @@ pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 7] {
     ]
 }
 
-/// Collects the rows of the reply to an acquire: first the jobs in order, then the outputs of their blockers.
+/// Collects the rows of the reply to an acquire: first the jobs in any order, then the blockers of those that have some, then
+/// the outputs of these blockers.
 #[derive(Default)]
 pub(crate) struct AcquireRows {
     now: Option<Timestamp>,
-    jobs: Vec<Acquired>,
+    /// The jobs, with their place in the order of creation.
+    jobs: Vec<(Acquired, i64)>,
     ripple: Ripple,
 }
 
@@ -49,19 +53,29 @@ impl AcquireRows {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
             "job" => self.jobs.push(values.acquired()?),
+            "blockers" => {
+                let job = values.job_id()?;
+                self.job(job)?.job.blockers = values.blockers()?.into();
+            }
             "output" => {
                 let job = values.job_id()?;
-                let acquired = self.jobs.iter_mut().find(|acquired| acquired.job.id == job);
-                acquired.ok_or_else(|| corrupt("an output without a job"))?.blockers.push(values.output()?);
+                self.job(job)?.blockers.push(values.output()?);
             }
             _ => ripple(&mut self.ripple, &mut values)?,
         }
         Ok(())
     }
 
-    pub(crate) fn reply(self) -> Result<AcquireReply> {
+    fn job(&mut self, job: JobId) -> Result<&mut Acquired> {
+        let found = self.jobs.iter_mut().map(|(acquired, _)| acquired).find(|acquired| acquired.job.id == job);
+        found.ok_or_else(|| corrupt("a blocker without a job"))
+    }
+
+    pub(crate) fn reply(mut self) -> Result<AcquireReply> {
         let now = self.now.ok_or_else(|| corrupt("an acquire reply without a time"))?;
-        Ok(AcquireReply { jobs: self.jobs, ripple: self.ripple, now })
+        self.jobs.sort_by_key(|(Acquired { job, .. }, seq)| (Reverse(job.priority), job.due_at, *seq));
+        let jobs = self.jobs.into_iter().map(|(acquired, _)| acquired).collect();
+        Ok(AcquireReply { jobs, ripple: self.ripple, now })
     }
 }
 

@@ -249,6 +249,8 @@ pub struct JobColumns {
     pub keep_failed: i64,
     /// `bigint`.
     pub keep_cancelled: i64,
+    /// `bigint`: the order of creation.
+    pub seq: i64,
 }
 
 /// Reads the columns of a job from a driver's row, with its method `try_get`.
@@ -292,6 +294,7 @@ macro_rules! job_columns {
             keep_completed: $row.try_get(40)?,
             keep_failed: $row.try_get(41)?,
             keep_cancelled: $row.try_get(42)?,
+            seq: $row.try_get(43)?,
         }
     };
 }

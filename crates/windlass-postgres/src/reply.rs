@@ -286,10 +286,11 @@ impl Values {
         self.job.take().ok_or_else(|| corrupt("a reply row lacks a job"))
     }
 
-    /// Returns an acquired job, without the outputs of its blockers.
-    pub(crate) fn acquired(&mut self) -> Result<Acquired> {
+    /// Returns an acquired job, without its blockers and their outputs, and its place in the order of creation.
+    pub(crate) fn acquired(&mut self) -> Result<(Acquired, i64)> {
         let mut columns = self.job_columns()?;
-        Ok(Acquired {
+        let seq = columns.seq;
+        let acquired = Acquired {
             key: columns.key.take().map(Key::new).transpose().map_err(unreadable)?,
             chain_trace: trace(columns.chain_trace.take())?,
             chain_created_at: time(columns.chain_created_at)?,
@@ -300,7 +301,16 @@ impl Values {
             },
             job: job(*columns)?,
             blockers: Vec::new(),
-        })
+        };
+        Ok((acquired, seq))
+    }
+
+    /// Reads the blockers of a job whose id has been read before.
+    pub(crate) fn blockers(&mut self) -> Result<Vec<Blocker>> {
+        let blocker = |values: &mut Self| {
+            Ok(Blocker { chain: values.chain_id()?, resolved: values.flag()?, trace: values.trace()? })
+        };
+        (0..self.ids.len()).map(|_| blocker(self)).collect()
     }
 
     /// Reads a chain without its jobs, in the order of `chain_reply_v1`.

@@ -290,16 +290,19 @@ impl Settlements {
         completes && self.new_jobs.len() == 0 && self.invalid.iter().all(|invalid| *invalid == Some(0))
     }
 
-    /// Returns the parameters for plain completions, in the order of `settle_plain_v1`.
-    pub(crate) fn plain_parameters(self) -> impl Iterator<Item = Parameter> {
+    /// Returns the parameters for plain completions, in the order of `settle_plain_v1`, sorted by job: all commands lock
+    /// jobs in this order. Also returns the index of each settlement that is sent.
+    pub(crate) fn plain_parameters(self) -> (impl Iterator<Item = Parameter>, Vec<usize>) {
+        let mut order: Vec<usize> = (0..self.jobs.len()).collect();
+        order.sort_by_key(|place| self.jobs.get(*place));
         let own = [
-            Parameter::Ids(self.jobs),
-            Parameter::Numbers(self.fences),
-            Parameter::Texts(Some(self.codecs)),
-            Parameter::Bytes(self.outputs),
-            Parameter::Numbers(self.retentions),
+            Parameter::Ids(sorted(self.jobs, &order)),
+            Parameter::Numbers(sorted(self.fences, &order)),
+            Parameter::Texts(Some(sorted(self.codecs, &order))),
+            Parameter::Bytes(sorted(self.outputs, &order)),
+            Parameter::Numbers(sorted(self.retentions, &order)),
         ];
-        own.into_iter()
+        (own.into_iter(), order)
     }
 
     pub(crate) fn parameters(self) -> impl Iterator<Item = Parameter> {
@@ -319,6 +322,11 @@ impl Settlements {
         ];
         own.into_iter().chain(self.new_jobs.parameters())
     }
+}
+
+/// Returns a column in another order.
+fn sorted<T>(mut column: Vec<Option<T>>, order: &[usize]) -> Vec<Option<T>> {
+    order.iter().map(|place| column.get_mut(*place).and_then(Option::take)).collect()
 }
 
 /// Returns a column as it is, or with a single value if all values are equal, or with none if they are null.

@@ -23,7 +23,7 @@ impl Execute for Settle {
         let (items, mut rows) = SettleRows::new(&self.settlements);
         let time = [call.time()].into_iter();
         let (statement, parameters) = if rows.is_plain(&items) {
-            (&call.statements().settle_plain, time.chain(items.plain_parameters()).collect())
+            (&call.statements().settle_plain, time.chain(rows.plain_parameters(items)).collect())
         } else {
             (&call.statements().settle, time.chain(items.parameters()).collect())
         };
@@ -43,7 +43,7 @@ impl Execute for Exchange {
         let time = [call.time()].into_iter();
         let acquire = acquire_parameters(&self.acquire).into_iter().chain(floors);
         let (statement, parameters): (_, Vec<Parameter>) = if settled.is_plain(&items) {
-            let parameters = time.chain(items.plain_parameters()).chain(acquire);
+            let parameters = time.chain(settled.plain_parameters(items)).chain(acquire);
             (&call.statements().exchange_plain, parameters.collect())
         } else {
             (&call.statements().exchange, time.chain(items.parameters()).chain(acquire).collect())
@@ -66,6 +66,8 @@ struct SettleRows<'a> {
     settlements: &'a [Settlement],
     /// Index of each settlement by job id.
     places: HashMap<Uuid, usize>,
+    /// Index of each settlement in the order in which they are sent, if that is another one.
+    sent: Option<Vec<usize>>,
     /// For each new chain or job sent: the index of the settlement that carries the chain, or `None` for a next job.
     carriers: Vec<Option<usize>>,
     settled: Vec<Option<Settled>>,
@@ -86,7 +88,8 @@ impl<'a> SettleRows<'a> {
         let created = carriers.iter().map(|_| None).collect();
         let settled = settlements.iter().map(|_| None).collect();
         let places = items.indexes();
-        (items, Self { settlements, places, carriers, settled, created, ripple: Ripple::default() })
+        let ripple = Ripple::default();
+        (items, Self { settlements, places, sent: None, carriers, settled, created, ripple })
     }
 
     /// Whether all settlements are plain completions of distinct jobs.
@@ -94,10 +97,23 @@ impl<'a> SettleRows<'a> {
         items.is_plain() && self.places.len() == self.settlements.len()
     }
 
+    fn plain_parameters(&mut self, items: Settlements) -> impl Iterator<Item = Parameter> + use<> {
+        let (parameters, order) = items.plain_parameters();
+        self.sent = Some(order);
+        parameters
+    }
+
+    /// Returns the index of the settlement that a row answers.
+    fn place(&self, values: &Values) -> Result<usize> {
+        let item = values.item_index()?;
+        let sent = |sent: &Vec<usize>| sent.get(item).copied().unwrap_or(usize::MAX);
+        Ok(self.sent.as_ref().map_or(item, sent))
+    }
+
     fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "settled" => {
-                let place = values.item_index()?;
+                let place = self.place(&values)?;
                 let settled = self.settled(place, &mut values)?;
                 put(&mut self.settled, place, settled)
             }
