@@ -20,6 +20,9 @@ use crate::workload::NoOp;
 /// Name of Windlass in the comparison.
 pub const WINDLASS: &str = "Windlass";
 
+/// Name of Windlass with jobs that are acquired in advance, in the comparison.
+pub const PREFETCH: &str = "Windlass, prefetch";
+
 /// Name of the bare store in the comparison.
 pub const BARE: &str = "bare";
 
@@ -27,6 +30,7 @@ pub const BARE: &str = "bare";
 #[must_use]
 pub fn subjects() -> Vec<Subject> {
     let defaults = "concurrency = slots";
+    let prefetch = "concurrency = slots, prefetch = 4 × slots";
     let postgres = "a plain table: inserts by 16 connections; 4 connections that each claim as many jobs as there are \
                     slots and complete them in one statement; in transactions, 50 connections that claim and complete \
                     one job at a time; round trips by `NOTIFY`";
@@ -35,11 +39,13 @@ pub fn subjects() -> Vec<Subject> {
     let sqlite =
         "a plain table and one connection, which claims and completes as many jobs as there are slots";
     vec![
-        Subject::new::<Windlass<postgres::Store>>("postgres", WINDLASS, defaults),
+        Subject::new::<Windlass<postgres::Store, 0>>("postgres", WINDLASS, defaults),
+        Subject::new::<Windlass<postgres::Store, 4>>("postgres", PREFETCH, prefetch).reads_ahead(),
         Subject::new::<postgres::Bare>("postgres", BARE, postgres),
-        Subject::new::<Windlass<redis::Store>>("redis", WINDLASS, defaults),
+        Subject::new::<Windlass<redis::Store, 0>>("redis", WINDLASS, defaults),
+        Subject::new::<Windlass<redis::Store, 4>>("redis", PREFETCH, prefetch).reads_ahead(),
         Subject::new::<redis::Bare>("redis", BARE, redis),
-        Subject::new::<Windlass<sqlite::Store>>("sqlite", WINDLASS, defaults),
+        Subject::new::<Windlass<sqlite::Store, 0>>("sqlite", WINDLASS, defaults),
         Subject::new::<sqlite::Bare>("sqlite", BARE, sqlite),
     ]
 }
@@ -57,23 +63,26 @@ trait Open: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Guard, BoxError>> + Send;
 }
 
-/// Windlass on a store.
-struct Windlass<O: Open> {
+/// Windlass on a store. The worker acquires up to `PREFETCH` jobs per slot in advance.
+struct Windlass<O: Open, const PREFETCH: u32> {
     client: Client<O::Store>,
     /// The workload decides between a worker and a consumer of a queue.
     workload: Workload,
     queue: OnceCell<Queue<u64, u64>>,
 }
 
-impl<O: Open> Windlass<O> {
+impl<O: Open, const PREFETCH: u32> Windlass<O, PREFETCH> {
     async fn queue(&self) -> Result<&Queue<u64, u64>, BoxError> {
         let build = async || Ok(self.client.queue::<u64, u64>("round-trip").build()?);
         self.queue.get_or_try_init(build).await
     }
 }
 
-impl<O: Open> Candidate for Windlass<O> {
+impl<O: Open, const PREFETCH: u32> Candidate for Windlass<O, PREFETCH> {
     async fn open(arguments: &Arguments) -> Result<Self, BoxError> {
+        if PREFETCH > 0 && arguments.workload != Workload::Drain {
+            return Err(Unsupported("the same as without a prefetch").into());
+        }
         let client = O::open(&arguments.url).await?;
         Ok(Self { client, workload: arguments.workload, queue: OnceCell::new() })
     }
@@ -96,7 +105,8 @@ impl<O: Open> Candidate for Windlass<O> {
             let echo = |item: Item<u64>| async move { Ok::<_, BoxError>(*item.payload()) };
             return Ok(Box::new(self.queue().await?.consume(echo).concurrency(work.slots).await?));
         }
-        let worker = Worker::new(&self.client).concurrency(work.slots).data(work.handler).handle(count);
+        let worker = Worker::new(&self.client).concurrency(work.slots).prefetch(PREFETCH * work.slots);
+        let worker = worker.data(work.handler).handle(count);
         Ok(Box::new(worker.start().await?))
     }
 

@@ -18,6 +18,7 @@ mod main_loop;
 mod middleware;
 mod next;
 mod options;
+mod prefetch;
 mod settle;
 mod settle_in_tx;
 mod signal;

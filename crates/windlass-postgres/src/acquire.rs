@@ -67,7 +67,8 @@ impl AcquireRows {
     }
 
     fn job(&mut self, job: JobId) -> Result<&mut Acquired> {
-        let found = self.jobs.iter_mut().map(|(acquired, _)| acquired).find(|acquired| acquired.job.id == job);
+        let found =
+            self.jobs.iter_mut().map(|(acquired, _)| acquired).find(|acquired| acquired.job.id == job);
         found.ok_or_else(|| corrupt("a blocker without a job"))
     }
 

@@ -1,7 +1,7 @@
 use serde::Serialize;
 
 use super::{Comparison, Measured};
-use crate::candidate::{BARE, WINDLASS};
+use crate::candidate::{BARE, PREFETCH, WINDLASS};
 use crate::figure::{median, spread};
 
 /// The figures of Windlass divided by those of another subject, in the same rounds.
@@ -33,6 +33,10 @@ enum With {
     Bare,
     /// The subject with this name.
     Subject(&'static str),
+    /// The bare store; Windlass acquires jobs in advance.
+    BareWithPrefetch,
+    /// The subject with this name, which reads ahead; so does Windlass.
+    ReadingAhead(&'static str),
     /// The library with the best median.
     BestPeer,
     /// The library with the best median among those that do not read ahead.
@@ -43,13 +47,14 @@ enum With {
 
 type Row = (&'static str, With, Goal);
 
-const POSTGRES: [Row; 10] = [
+const POSTGRES: [Row; 11] = [
     ("start, 16 producers", With::Bare, Goal::AtLeast(2.0)),
     ("start, 16 producers", With::BestPeer, Goal::AtLeast(4.0)),
     ("start, batches of 1000", With::BestPeer, Goal::AtLeast(1.5)),
     ("drain, 10 slots", With::BestPeerWithoutReadAhead, Goal::AtLeast(3.0)),
     ("drain, 100 slots", With::Bare, Goal::AtLeast(0.6)),
-    ("drain, 100 slots", With::Subject("graphile_worker, local queue"), Goal::AtLeast(1.15)),
+    ("drain, 100 slots", With::BareWithPrefetch, Goal::AtLeast(0.6)),
+    ("drain, 100 slots", With::ReadingAhead("graphile_worker, local queue"), Goal::AtLeast(1.15)),
     ("drain in transactions, 100 slots", With::Bare, Goal::AtLeast(1.0)),
     ("latency", With::BestPeer, Goal::AtMost(0.7)),
     ("round trip", With::Bare, Goal::AtMost(1.3)),
@@ -83,10 +88,20 @@ pub(super) fn ratios(comparison: &Comparison) -> Vec<Ratio> {
 }
 
 fn ratio(comparison: &Comparison, (workload, with, goal): Row) -> Option<Ratio> {
-    let own = comparison.measured(workload, WINDLASS)?;
+    let subject = match with {
+        With::BareWithPrefetch | With::ReadingAhead(_) => PREFETCH,
+        _ => WINDLASS,
+    };
+    let own = comparison.measured(workload, subject)?;
     let (name, other) = match with {
         With::Bare => ("the bare store".to_owned(), comparison.measured(workload, BARE)?),
         With::Subject(name) => (name.to_owned(), comparison.measured(workload, name)?),
+        With::BareWithPrefetch => {
+            ("the bare store; with a prefetch".to_owned(), comparison.measured(workload, BARE)?)
+        }
+        With::ReadingAhead(name) => {
+            (format!("{name}; with a prefetch"), comparison.measured(workload, name)?)
+        }
         With::BestPeer => named("the best library", best(comparison, workload, false)?),
         With::BestPeerWithoutReadAhead => {
             named("the best library without read-ahead", best(comparison, workload, true)?)
@@ -110,7 +125,7 @@ fn best<'a>(comparison: &'a Comparison, workload: &str, without_read_ahead: bool
     };
     let peers = results.subjects.iter().filter(|measured| {
         let name = measured.subject.as_str();
-        let excluded = [WINDLASS, BARE].contains(&name) || without_read_ahead && reads_ahead(name);
+        let excluded = [WINDLASS, PREFETCH, BARE].contains(&name) || without_read_ahead && reads_ahead(name);
         !excluded
     });
     let score =

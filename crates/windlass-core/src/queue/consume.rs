@@ -247,6 +247,13 @@ impl Consume {
         self
     }
 
+    /// Sets how many jobs the consumer acquires in advance, besides those that run. Default: 0. See
+    /// [`Worker::prefetch`](crate::Worker::prefetch).
+    pub fn prefetch(mut self, jobs: u32) -> Self {
+        self.worker = self.worker.prefetch(jobs);
+        self
+    }
+
     /// Sets how often the consumer polls for jobs if it is not notified of any. Default: 5 s while notifications
     /// arrive from all processes, 1.5 s otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {

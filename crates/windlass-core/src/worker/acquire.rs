@@ -148,8 +148,7 @@ impl<S: Store + ?Sized> Engine<S> {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
             let left =
                 acquired.job.lease.as_ref().map(|lease| lease.until.since(reply.now)).unwrap_or_default();
-            let mut handlers = self.handlers.iter().enumerate();
-            match handlers.find(|(_, handler)| handler.runs(&acquired.job.job_type)) {
+            match self.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type)) {
                 Some(handler) => task::start(self, acquired, handler, requested_at, left),
                 None => self.put_back(acquired),
             }

@@ -54,6 +54,7 @@ impl<S: Store + ?Sized> Worker<S> {
             settings: Settings {
                 name: None,
                 concurrency: CONCURRENCY,
+                prefetch: 0,
                 poll: None,
                 recovery: RECOVERY,
                 jitters: true,
@@ -72,6 +73,18 @@ impl<S: Store + ?Sized> Worker<S> {
     /// Sets how many attempts run concurrently. Default: 10.
     pub fn concurrency(mut self, slots: u32) -> Self {
         self.settings.concurrency = slots;
+        self
+    }
+
+    /// Sets how many jobs the worker acquires in advance, besides those that run. Default: 0.
+    ///
+    /// With a prefetch, the next job starts as soon as a handler ends, and each call to the store carries more jobs. This
+    /// raises the throughput of short jobs. The worker holds leases on the waiting jobs and renews them, so no other worker
+    /// runs them meanwhile, and a job with a higher priority that arrives later waits behind them. They are released when
+    /// the worker stops. Jobs of a handler with a [concurrency](HandlerOptions::concurrency) of its own are not acquired
+    /// in advance.
+    pub fn prefetch(mut self, jobs: u32) -> Self {
+        self.settings.prefetch = jobs;
         self
     }
 
@@ -173,7 +186,7 @@ impl<S: Store + ?Sized> Worker<S> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the worker has no handler, if the concurrency is out of range, if the poll interval or
+    /// [`ErrorKind::Invalid`] if the worker has no handler, if the concurrency or the prefetch is out of range, if the poll interval or
     /// the recovery delay is shorter than 1 ms, if the name is invalid, if a job type has two handlers or invalid
     /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is missing.
     pub async fn start(self) -> Result<Running<S>> {
@@ -228,6 +241,7 @@ impl<S: Store + ?Sized> Worker<S> {
 pub(super) struct Settings {
     pub(super) name: Option<String>,
     pub(super) concurrency: u32,
+    pub(super) prefetch: u32,
     pub(super) poll: Option<Duration>,
     pub(super) recovery: Backoff,
     /// Whether the jitter of the jobs' backoff applies.
@@ -237,12 +251,18 @@ pub(super) struct Settings {
 impl Settings {
     fn check(&self) -> Result<()> {
         let refuse = |text: String| Err(Error::new(ErrorKind::Invalid, text));
-        let Self { concurrency, poll, recovery, .. } = self;
+        let Self { concurrency, prefetch, poll, recovery, .. } = self;
         if *concurrency == 0 {
             return refuse("concurrency must be at least 1, got 0".to_owned());
         }
         if *concurrency as usize > REAP_EXCEPT_MAX {
             return refuse(format!("concurrency must be at most {REAP_EXCEPT_MAX}, got {concurrency}"));
+        }
+        let prefetch_max = REAP_EXCEPT_MAX - *concurrency as usize;
+        if *prefetch as usize > prefetch_max {
+            return refuse(format!(
+                "prefetch must be at most {prefetch_max} with a concurrency of {concurrency}, got {prefetch}"
+            ));
         }
         let longest = recovery.delay(1, 0.0).max(recovery.delay(u32::MAX, 0.0));
         if recovery.delay(1, 1.0) < Duration::from_millis(1) || longest < Duration::from_millis(1) {
@@ -324,10 +344,12 @@ impl<S: Store + ?Sized> Running<S> {
 
     async fn end(mut self, asks_at: Instant, until: Instant) {
         let engine = Arc::clone(&self.engine);
-        engine.dispatcher().observe(&Event::WorkerStopping(engine.about()));
         engine.health.stopping();
         // Cancel first, then abort: `task::start` relies on this order.
         engine.stopping.cancel();
+        // Not before the cancel: an observer may rely on it that no more jobs are started.
+        engine.dispatcher().observe(&Event::WorkerStopping(engine.about()));
+        engine.release_waiting();
         if asks_at <= Instant::now() {
             engine.abort_all();
         }

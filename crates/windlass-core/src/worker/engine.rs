@@ -1,6 +1,6 @@
 //! The state that all tasks of one worker share.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(super) struct Engine<S: Store + ?Sized> {
     pub(super) id: WorkerId,
     pub(super) name: Option<WorkerName>,
     pub(super) concurrency: u32,
+    /// The number of jobs that are acquired in advance.
+    pub(super) prefetch: u32,
     pub(super) poll: Option<Duration>,
     /// The delay before another try after an error of the store.
     pub(super) recovery: Backoff,
@@ -66,15 +68,23 @@ impl<S: Store + ?Sized> Engine<S> {
         handlers: Vec<Arc<AnyHandler<S>>>,
         health: Arc<Health>,
     ) -> Result<Arc<Self>> {
-        let Settings { name, concurrency, poll, recovery, jitters } = settings;
+        let Settings { name, concurrency, prefetch, poll, recovery, jitters } = settings;
         let name = name.map(WorkerName::new).transpose()?;
         let keeper_wakes_at = Instant::now();
-        let slots = Slots { running: HashMap::default(), outstanding: Vec::new(), keeper_wakes_at };
+        let slots = Slots {
+            running: HashMap::default(),
+            outstanding: Vec::new(),
+            keeper_wakes_at,
+            active: 0,
+            waiting: VecDeque::new(),
+            is_starting: false,
+        };
         let exchanges = client.store().capabilities().max_exchanges();
         Ok(Arc::new_cyclic(|engine| Self {
             id: WorkerId::new(),
             name,
             concurrency,
+            prefetch,
             poll,
             recovery,
             jitters,

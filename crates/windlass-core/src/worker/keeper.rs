@@ -96,7 +96,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Asks attempts that have timed out to stop, and stops renewing their leases. Ends the task of an
     /// attempt that is no longer renewed when its lease expires: from then on, another worker may run the
     /// job.
-    fn time_out(&self) {
+    fn time_out(self: &Arc<Self>) {
         let now = Instant::now();
         let (mut timed_out, mut ended) = (Vec::new(), Vec::new());
         for slot in self.slots().running.values_mut() {

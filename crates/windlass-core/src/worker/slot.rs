@@ -1,6 +1,6 @@
 //! The slots of a worker: one for each attempt that may run at the same time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,23 @@ pub(super) struct Slots {
     pub(super) outstanding: Vec<Outstanding>,
     /// When the keeper wakes up unless it is notified earlier.
     pub(super) keeper_wakes_at: Instant,
+    /// The number of slots in the stage [`Stage::Active`].
+    pub(super) active: u32,
+    /// The jobs that were acquired in advance, in order. Their slots are in `running`, unless their leases have ended.
+    pub(super) waiting: VecDeque<Arc<HeldJob>>,
+    /// Whether a call starts waiting jobs.
+    pub(super) is_starting: bool,
+}
+
+/// How far the attempt of a slot is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Acquired in advance: its handler has not started.
+    Waiting,
+    /// Its handler runs.
+    Active,
+    /// Its handler has ended.
+    Ended,
 }
 
 /// An acquire that has not been answered. The slots that it may fill are reserved for it.
@@ -53,6 +70,7 @@ pub(super) struct Slot {
     pub(super) alone: bool,
     /// When the attempt times out. `None` without a timeout, after it, or once the handler has ended.
     pub(super) timeout_at: Option<Instant>,
+    pub(super) stage: Stage,
     /// Whether the handler has ended and its outcome is being written.
     pub(super) settling: bool,
     /// Whether the exchange that settles the attempt also acquires a job for its slot.
@@ -61,14 +79,15 @@ pub(super) struct Slot {
 
 impl Slots {
     /// Returns the number of free slots, and how many more jobs each handler may run. Slots that are reserved for
-    /// acquires are not free.
+    /// acquires are not free. Jobs of a handler with a concurrency of its own are not acquired in advance: they would
+    /// keep others from starting.
     pub(super) fn free<S: Store + ?Sized>(&self, engine: &Engine<S>) -> (u32, Vec<u32>) {
         // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it
         // acquires a job for it.
         let staying = || self.running.values().filter(|slot| !slot.leaving);
         let left = |max: u32, taken: usize| max.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX));
         let reserved: u32 = self.outstanding.iter().map(|outstanding| outstanding.acquire.max).sum();
-        let free = left(engine.concurrency, staying().count()).saturating_sub(reserved);
+        let free = left(engine.concurrency + engine.prefetch, staying().count()).saturating_sub(reserved);
         let quota = |(index, handler): (usize, &Arc<AnyHandler<S>>)| match handler.options.concurrency {
             None => free,
             Some(max) => {
@@ -97,13 +116,20 @@ impl<S: Store + ?Sized> Engine<S> {
         self.slots().free(self)
     }
 
-    /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`.
-    pub(super) fn occupy(&self, handler: usize, requested_at: Instant, left: Duration, held: Arc<HeldJob>) {
+    /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`. Returns whether its
+    /// handler may start; otherwise the job waits for another handler to end.
+    pub(super) fn occupy(
+        &self,
+        handler: usize,
+        requested_at: Instant,
+        left: Duration,
+        held: Arc<HeldJob>,
+    ) -> bool {
         let attempt = held.id();
         let options = self.handlers.get(handler).map(|handler| handler.options);
         // The part of the lease that is left when it is renewed.
         let reserve = options.map_or(Duration::ZERO, |options| options.lease - options.renewal);
-        let slot = Slot {
+        let mut slot = Slot {
             held,
             handler,
             lease: options.map(|options| options.lease_ms()).unwrap_or_default(),
@@ -112,28 +138,63 @@ impl<S: Store + ?Sized> Engine<S> {
             renew_at: Some(requested_at + left.saturating_sub(reserve)),
             alone: false,
             timeout_at: options.and_then(|options| options.timeout).map(far),
+            stage: Stage::Active,
             settling: false,
             leaving: false,
         };
         // The keeper sets `keeper_wakes_at` under the same lock. It either sees this slot when it plans its
         // sleep, or has planned it already and is woken here.
         let mut slots = self.slots();
+        let starts = slots.active < self.concurrency && slots.waiting.is_empty();
+        if starts {
+            slots.active += 1;
+        } else {
+            (slot.stage, slot.timeout_at) = (Stage::Waiting, None);
+            slots.waiting.push_back(Arc::clone(&slot.held));
+        }
         let is_early = slot.next_wake().is_some_and(|wake| wake < slots.keeper_wakes_at);
         slots.running.insert(attempt, slot);
         drop(slots);
         if is_early {
             self.keeper_wake.notify_one();
         }
+        starts
+    }
+
+    /// Marks the handler of an attempt as ended. From here on, neither the timeout nor the expiry of the lease ends its
+    /// task: the keeper would otherwise abort it halfway through the settlement. The next waiting job starts.
+    pub(super) fn mark_settling(self: &Arc<Self>, attempt: (JobId, Fence)) {
+        let mut slots = self.slots();
+        let Some(slot) = slots.running.get_mut(&attempt) else { return };
+        slot.settling = true;
+        slot.timeout_at = None;
+        if std::mem::replace(&mut slot.stage, Stage::Ended) == Stage::Active {
+            slots.active -= 1;
+        }
+        let has_waiting = !slots.waiting.is_empty();
+        drop(slots);
+        if has_waiting {
+            self.start_waiting();
+        }
     }
 
     /// Frees slots, unless that has happened already.
-    pub(super) fn vacate(&self, attempts: impl Iterator<Item = (JobId, Fence)>) {
+    pub(super) fn vacate(self: &Arc<Self>, attempts: impl Iterator<Item = (JobId, Fence)>) {
         let mut is_uncovered = self.stopping.is_cancelled();
-        let vacated: Vec<_> = {
+        let mut vacated = Vec::new();
+        let has_waiting = {
             let mut slots = self.slots();
-            let slots = attempts.filter_map(|attempt| slots.running.remove(&attempt));
-            slots.inspect(|slot| is_uncovered |= !slot.leaving).map(|slot| slot.held).collect()
+            for attempt in attempts {
+                let Some(slot) = slots.running.remove(&attempt) else { continue };
+                is_uncovered |= !slot.leaving;
+                slots.active -= u32::from(slot.stage == Stage::Active);
+                vacated.push(slot.held);
+            }
+            !slots.waiting.is_empty()
         };
+        if has_waiting {
+            self.start_waiting();
+        }
         // An exchange has already acquired for a slot that is leaving, so the loop need not. During a stop,
         // `emptied` waits for every slot: notify in any case.
         if is_uncovered && !vacated.is_empty() {
@@ -160,7 +221,7 @@ impl<S: Store + ?Sized> SlotGuard<S> {
     }
 
     /// Frees many slots of one worker at once.
-    pub(super) fn free(engine: &Engine<S>, mut guards: Vec<Self>) {
+    pub(super) fn free(engine: &Arc<Engine<S>>, mut guards: Vec<Self>) {
         engine.vacate(guards.iter().map(Self::attempt));
         guards.iter_mut().for_each(|guard| guard.is_freed = true);
     }

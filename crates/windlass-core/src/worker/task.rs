@@ -34,11 +34,12 @@ use crate::time::Millis;
 /// The number of queries that check whether a commit whose reply was lost took effect.
 const COMMIT_QUERIES: u32 = 20;
 
-/// Starts an attempt in its own task. If the worker is stopping, releases the job instead.
+/// Starts an attempt of an acquired job, now or when another handler has ended. If the worker is stopping, releases the
+/// job instead.
 pub(super) fn start<S: Store + ?Sized>(
     engine: &Arc<Engine<S>>,
     acquired: Acquired,
-    (handler_index, handler): (usize, &Arc<AnyHandler<S>>),
+    handler: usize,
     requested_at: Instant,
     left: Duration,
 ) {
@@ -46,15 +47,22 @@ pub(super) fn start<S: Store + ?Sized>(
     // Occupy the slot before spawning the task. The task frees the slot when it ends; if it ended first, the
     // slot would stay occupied forever.
     //
-    // Occupy it before checking `stopping`, too. `stop` cancels the token first and then aborts all occupied
-    // slots. So either the check below sees the stop, or the abort reaches this attempt.
-    engine.occupy(handler_index, requested_at, left, Arc::clone(&held));
-    let attempt = AnyAttempt::new(Arc::clone(&held));
-    let slot = SlotGuard::new(Arc::clone(engine), held.id());
-    let task = AttemptTask { slot, handler: Arc::clone(handler), held: Arc::clone(&held) };
+    // Occupy it before checking `stopping`, too. `stop` cancels the token first, and then releases all waiting jobs and
+    // aborts all occupied slots. So either the check sees the stop, or the stop sees this attempt.
+    if engine.occupy(handler, requested_at, left, Arc::clone(&held)) {
+        run(engine, held, handler);
+    } else if engine.stopping.is_cancelled() {
+        engine.release_waiting();
+    }
+}
+
+/// Runs an attempt whose slot is occupied, in its own task. If the worker is stopping, releases the job instead.
+pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: Arc<HeldJob>, handler: usize) {
+    let Some(task) = AttemptTask::new(engine, Arc::clone(&held), handler) else { return };
     if engine.stopping.is_cancelled() {
         return task.leave(Outcome::Release);
     }
+    let attempt = AnyAttempt::new(Arc::clone(&held));
     let JobRecord { id: job, job_type, chain, attempt: number, .. } = &task.held.acquired.job;
     let worker_name = task.held.worker.name.as_ref().map(tracing::field::display);
     let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name);
@@ -70,7 +78,7 @@ pub(super) fn start<S: Store + ?Sized>(
 }
 
 /// The task of one attempt: runs its handler, and settles the outcome.
-struct AttemptTask<S: Store + ?Sized> {
+pub(super) struct AttemptTask<S: Store + ?Sized> {
     slot: SlotGuard<S>,
     handler: Arc<AnyHandler<S>>,
     held: Arc<HeldJob>,
@@ -185,6 +193,13 @@ impl<S: Store + ?Sized> Layered<S> {
 }
 
 impl<S: Store + ?Sized> AttemptTask<S> {
+    /// Returns the task of an attempt whose slot is occupied, and which runs this handler of the worker.
+    pub(super) fn new(engine: &Arc<Engine<S>>, held: Arc<HeldJob>, handler: usize) -> Option<Self> {
+        let handler = Arc::clone(engine.handlers.get(handler)?);
+        let slot = SlotGuard::new(Arc::clone(engine), held.id());
+        Some(Self { slot, handler, held })
+    }
+
     /// Runs the handler of an attempt without middleware. Leaves its settlement to the worker: nobody waits for it.
     async fn run(self, attempt: AnyAttempt) {
         self.started();
@@ -240,7 +255,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     }
 
     /// Settles the attempt, unless it is known to have lost its job. Does not wait for the settlement.
-    fn leave(self, outcome: Outcome) {
+    pub(super) fn leave(self, outcome: Outcome) {
         self.mark_settling();
         if self.lost().is_none() {
             let Self { slot, held, .. } = self;
@@ -324,13 +339,9 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }
 
-    /// Marks the handler as ended. From here on, neither the timeout nor the expiry of the lease ends the
-    /// task: the keeper would otherwise abort it halfway through the settlement.
+    /// Marks the handler as ended.
     fn mark_settling(&self) {
-        if let Some(slot) = self.slot.engine.slots().running.get_mut(&self.slot.attempt()) {
-            slot.settling = true;
-            slot.timeout_at = None;
-        }
+        self.slot.engine.mark_settling(self.slot.attempt());
     }
 }
 

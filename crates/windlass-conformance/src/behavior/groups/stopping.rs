@@ -27,6 +27,12 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             fails
         ),
         behavior!(
+            "stopping.prefetched",
+            "Jobs that a worker has acquired in advance are released as soon as it stops; the attempts do not count.",
+            ["never 10"],
+            prefetched
+        ),
+        behavior!(
             "stopping.store_down",
             "A worker stops although the store is unreachable; its jobs are requeued when their leases expire.",
             ["never 10", "never 1"],
@@ -82,6 +88,38 @@ async fn deaf<S: Store>(scene: Scene<S>) {
     scene.soon("the worker stops", worker.stop_now(Duration::from_millis(50))).await;
     assert_eq!(scene.seen.count(|event| matches!(event, Event::AttemptReleased(_))), 1);
     runs_elsewhere(&scene, chain).await;
+}
+
+async fn prefetched<S: Store>(scene: Scene<S>) {
+    let (started, gate) = (Gate::new(), Gate::new());
+    let held = (started.clone(), gate.clone());
+    let slow = move |job: Ctx<Task>| {
+        let (started, gate) = held.clone();
+        async move {
+            started.open(1);
+            gate.pass().await;
+            Ok::<_, BoxError>(job.attempt())
+        }
+    };
+    let chains = scene.client.start_many((0..3).map(|_| Task {})).await.unwrap();
+    let worker = scene.worker().concurrency(1).prefetch(2).handle(slow).start().await.unwrap();
+    scene.soon("the first handler starts", started.pass()).await;
+    scene.job_that("three jobs are leased", chains[2], |job| job.status == Status::Running).await;
+    // The running handler ends only after the waiting jobs were released.
+    let stopping = tokio::spawn(worker.stop(Duration::from_secs(60)));
+    for chain in &chains[1..] {
+        scene
+            .job_that("it is released", *chain, |job| job.status == Status::Pending && job.attempt == 0)
+            .await;
+    }
+    gate.open(1);
+    scene.soon("the worker stops", stopping).await.unwrap();
+    assert_eq!(scene.output(chains[0]).await, 1);
+    let other = scene.other_worker().handle(task).start().await.unwrap();
+    for chain in &chains[1..] {
+        assert_eq!(scene.output(*chain).await, 1);
+    }
+    scene.stop_now([other]).await;
 }
 
 /// Stops a worker whose handler returns `end()` when it receives the abort signal.

@@ -32,6 +32,18 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             order
         ),
         behavior!(
+            "worker.prefetch",
+            "A worker leases jobs in advance, but runs only as many handlers as its concurrency allows, in order.",
+            ["bad input"],
+            prefetch
+        ),
+        behavior!(
+            "worker.prefetch_lost",
+            "A job that was acquired in advance and then deleted does not run.",
+            ["never 2"],
+            prefetch_lost
+        ),
+        behavior!(
             "worker.middleware",
             "Middleware layers are nested, pass values inwards, and receive the committed outcome.",
             ["BS-196", "A8.8"],
@@ -156,6 +168,55 @@ async fn types<S: Store>(scene: Scene<S>) {
         scene.sees("each end is reported", 20, |event| of(event, true)).await;
         assert_eq!(scene.seen.count(|event| of(event, false)), 20, "each start of {name} is reported");
     }
+    scene.stop([worker]).await;
+}
+
+async fn prefetch<S: Store>(scene: Scene<S>) {
+    let (gauge, gate, lines) = (Gauge::default(), Gate::new(), Lines::default());
+    let held = (gauge.clone(), gate.clone(), lines.clone());
+    let number = move |job: Ctx<Number>| {
+        let (gauge, gate, lines) = held.clone();
+        async move {
+            lines.add(job.input().number.to_string());
+            gauge.pass(&gate).await;
+            Ok::<_, BoxError>(job.input().number)
+        }
+    };
+    let chains = scene.client.start_many((0..8).map(|number| Number { number })).await.unwrap();
+    let worker = scene.worker().concurrency(1).prefetch(4).handle(number).start().await.unwrap();
+    scene.job_that("five jobs are leased", chains[4], |job| job.status == Status::Running).await;
+    scene.until("the first handler starts", || gauge.running() == 1).await;
+    assert_eq!(scene.job(chains[5]).await.status, Status::Pending);
+    gate.open(8);
+    for (expected, chain) in (0..).zip(chains) {
+        assert_eq!(scene.output(chain).await, expected);
+    }
+    assert_eq!(gauge.peak(), 1);
+    assert_eq!(lines.all(), ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    scene.stop([worker]).await;
+}
+
+async fn prefetch_lost<S: Store>(scene: Scene<S>) {
+    let (gate, lines) = (Gate::new(), Lines::default());
+    let held = (gate.clone(), lines.clone());
+    let number = move |job: Ctx<Number>| {
+        let (gate, lines) = held.clone();
+        async move {
+            lines.add(job.input().number.to_string());
+            gate.pass().await;
+            Ok::<_, BoxError>(job.input().number)
+        }
+    };
+    let chains = scene.client.start_many((0..3).map(|number| Number { number })).await.unwrap();
+    let options = HandlerOptions::new().lease(Duration::from_secs(2)).renewal(Duration::from_millis(100));
+    let worker =
+        scene.worker().concurrency(1).prefetch(2).handle_with(options, number).start().await.unwrap();
+    scene.job_that("three jobs are leased", chains[2], |job| job.status == Status::Running).await;
+    scene.client.delete(vec![chains[1].into()]).await.unwrap();
+    scene.sees("the waiting job is lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
+    gate.open(3);
+    scene.output(chains[2]).await;
+    assert_eq!(lines.all(), ["0", "2"]);
     scene.stop([worker]).await;
 }
 

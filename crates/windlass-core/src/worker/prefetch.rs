@@ -1,0 +1,106 @@
+//! Jobs that a worker has acquired in advance, and that wait until one of its handlers ends.
+//!
+//! A waiting job has a slot like a running one, so the keeper renews its lease. Its timeout begins with its handler.
+//!
+//! A handler that has ended no longer counts, even if its outcome is still being stored: the next job starts at once, and
+//! the settlement travels with the next exchange. So while handlers are fast, exchanges carry many jobs, and their cost per
+//! job falls.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::any_attempt::HeldJob;
+use super::engine::Engine;
+use super::slot::{Slot, Slots, Stage};
+use super::task;
+use crate::clock::far;
+use crate::command::Outcome;
+use crate::observer::Event;
+use crate::store::Store;
+
+/// A waiting job that is to start, and the index of its handler.
+struct Next {
+    held: Arc<HeldJob>,
+    handler: usize,
+    /// Whether the keeper has to wake up earlier because of the job's timeout.
+    wakes_keeper: bool,
+}
+
+impl<S: Store + ?Sized> Engine<S> {
+    /// Starts waiting jobs while fewer handlers run than may.
+    pub(super) fn start_waiting(self: &Arc<Self>) {
+        if self.stopping.is_cancelled() {
+            return self.release_waiting();
+        }
+        // A slot may be freed outside a runtime, when the worker is dropped. Nothing can start there.
+        if Handle::try_current().is_err() {
+            return;
+        }
+        // Starting a job may free its slot at once, for example in a runtime that shuts down, and call this function again.
+        // That call and those of other threads leave the rest to this loop, which checks again under the same lock.
+        if std::mem::replace(&mut self.slots().is_starting, true) {
+            return;
+        }
+        while let Some(Next { held, handler, wakes_keeper }) = self.next_waiting() {
+            if wakes_keeper {
+                self.keeper_wake.notify_one();
+            }
+            task::run(self, held, handler);
+        }
+    }
+
+    /// Returns the next job to start. If there is none, or if no more handlers may run, [`start_waiting`] is over.
+    ///
+    /// [`start_waiting`]: Self::start_waiting
+    fn next_waiting(&self) -> Option<Next> {
+        loop {
+            let mut slots = self.slots();
+            let next = if slots.active < self.concurrency { slots.waiting.pop_front() } else { None };
+            let Some(held) = next else {
+                slots.is_starting = false;
+                return None;
+            };
+            // The keeper has freed the slot if the lease has ended.
+            let Some(handler) = slots.activate(&held, self) else { continue };
+            if !held.signal.reason().is_some_and(|reason| reason.is_lost()) {
+                let wake = slots.running.get(&held.id()).and_then(Slot::next_wake);
+                let wakes_keeper = wake.is_some_and(|wake| wake < slots.keeper_wakes_at);
+                return Some(Next { held, handler, wakes_keeper });
+            }
+            slots.running.remove(&held.id());
+            slots.active -= 1;
+            drop(slots);
+            self.dispatcher().observe(&Event::AttemptLost(held.about()));
+            self.freed.notify_one();
+        }
+    }
+
+    /// Releases the waiting jobs: their attempts do not count.
+    pub(super) fn release_waiting(self: &Arc<Self>) {
+        // Unlocked before the jobs are released: their slots may be freed immediately.
+        let waiting: Vec<_> = {
+            let mut slots = self.slots();
+            let waiting = std::mem::take(&mut slots.waiting).into_iter();
+            waiting.filter_map(|held| slots.activate(&held, self).map(|handler| (held, handler))).collect()
+        };
+        for (held, handler) in waiting {
+            if let Some(attempt) = task::AttemptTask::new(self, held, handler) {
+                attempt.leave(Outcome::Release);
+            }
+        }
+    }
+}
+
+impl Slots {
+    /// Counts a waiting job as running, and begins its timeout. Returns the index of its handler, or `None` if its slot was
+    /// freed.
+    fn activate<S: Store + ?Sized>(&mut self, held: &HeldJob, engine: &Engine<S>) -> Option<usize> {
+        let slot = self.running.get_mut(&held.id())?;
+        slot.stage = Stage::Active;
+        self.active += 1;
+        let options = engine.handlers.get(slot.handler).map(|handler| handler.options);
+        slot.timeout_at = options.and_then(|options| options.timeout).map(far);
+        Some(slot.handler)
+    }
+}
