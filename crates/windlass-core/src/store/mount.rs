@@ -41,7 +41,7 @@ fn find<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
 
 /// Decodes the characters that the system escapes in the path of a mount.
 fn unescaped(path: &str) -> String {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
     escapes.into_iter().fold(path.to_owned(), |path, (escape, character)| path.replace(escape, character))
 }
 
@@ -60,8 +60,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_point_may_contain_spaces() {
-        let mounts = "/dev/vda / ext4 rw 0 0\nserver:/export /srv/my\\040jobs nfs4 rw 0 0\n";
-        assert_eq!(find(mounts, Path::new("/srv/my jobs/queue")), Some("nfs4"));
+    fn a_mount_point_may_contain_special_characters() {
+        let check = |escaped: &str, path: &str| {
+            let mounts = format!("/dev/vda / ext4 rw 0 0\nserver:/export {escaped} nfs4 rw 0 0\n");
+            assert_eq!(find(&mounts, Path::new(path)), Some("nfs4"), "{path}");
+        };
+        check("/srv/my\\040jobs", "/srv/my jobs/queue");
+        check("/srv/team\\043\\0407", "/srv/team# 7/queue");
+        check("/srv/tab\\011line\\012", "/srv/tab\tline\n/queue");
+        check("/srv/back\\134040slash", "/srv/back\\040slash/queue");
     }
 }
