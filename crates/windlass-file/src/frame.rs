@@ -139,14 +139,20 @@ pub(crate) struct Origin {
 
 impl Origin {
     fn checksum(self, number: u64, content: &[u8]) -> u32 {
+        let mut hasher = self.hasher(number, content.len() as u64);
+        hasher.update(content);
+        hasher.finalize()
+    }
+
+    /// Returns the checksum of everything that precedes the content.
+    fn hasher(self, number: u64, length: u64) -> crc32fast::Hasher {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.kind.tag());
         hasher.update(self.folder.as_bytes());
         hasher.update(&self.generation.to_le_bytes());
         hasher.update(&number.to_le_bytes());
-        hasher.update(&(content.len() as u64).to_le_bytes());
-        hasher.update(content);
-        hasher.finalize()
+        hasher.update(&length.to_le_bytes());
+        hasher
     }
 }
 
@@ -297,15 +303,121 @@ impl Reader {
 }
 
 /// Whether there is a valid record with a higher number anywhere in these bytes.
+///
+/// The bytes may be the input of a job, which its author chose, and may contain any number of record headers. Computing
+/// the checksum of each of these records from its content would take time proportional to the square of the length. It
+/// is derived from the checksums of two prefixes instead, so that each header costs the same, whatever its length.
 pub(crate) fn has_later_record(bytes: &[u8], origin: Origin, number: u64) -> bool {
-    let is_record = |bytes: &[u8]| {
-        let content = bytes.get(FRAME_BYTES..).and_then(|rest| rest.get(..u32_at(bytes, 4) as usize));
-        let found = u64_at(bytes, 8);
-        // Within one file, numbers have no gaps, so a much higher number is a coincidence.
+    let prefixes = Prefixes::new(bytes);
+    let is_record = |at: usize| {
+        let header = bytes.get(at..).unwrap_or_default();
+        let (length, found) = (u32_at(header, 4) as usize, u64_at(header, 8));
+        let (start, end) = (at + FRAME_BYTES, (at + FRAME_BYTES).saturating_add(length));
+        // Within one file, numbers have no gaps, so a much higher number is a coincidence. No record is empty.
         found > number
             && found - number < bytes.len().max(1 << 20) as u64
-            && content.is_some_and(|content| origin.checksum(found, content) == u32_at(bytes, 16))
+            && length > 0
+            && end <= bytes.len()
+            && prefixes.checksum(origin, found, start, end) == u32_at(header, 16)
     };
     let starts = bytes.windows(RECORD_MAGIC.len()).enumerate().filter(|(_, four)| **four == RECORD_MAGIC);
-    starts.filter_map(|(at, _)| bytes.get(at..)).any(is_record)
+    starts.map(|(at, _)| at).any(is_record)
+}
+
+/// The checksums of the prefixes of some bytes.
+#[derive(Debug)]
+struct Prefixes<'a> {
+    bytes: &'a [u8],
+    /// The checksums of the first 0, 1, 2, … × [`STRIDE`](Self::STRIDE) bytes.
+    sums: Vec<u32>,
+}
+
+impl<'a> Prefixes<'a> {
+    const STRIDE: usize = 256;
+
+    fn new(bytes: &'a [u8]) -> Self {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut sums = vec![hasher.clone().finalize()];
+        for part in bytes.chunks_exact(Self::STRIDE) {
+            hasher.update(part);
+            sums.push(hasher.clone().finalize());
+        }
+        Self { bytes, sums }
+    }
+
+    /// Returns the checksum of the first `length` bytes.
+    fn sum(&self, length: usize) -> u32 {
+        let whole = length / Self::STRIDE;
+        let mut hasher = crc32fast::Hasher::new_with_initial(self.sums.get(whole).copied().unwrap_or(0));
+        hasher.update(self.bytes.get(whole * Self::STRIDE..length).unwrap_or_default());
+        hasher.finalize()
+    }
+
+    /// Returns the checksum of a record whose content is in this range, which is not empty.
+    fn checksum(&self, origin: Origin, number: u64, start: usize, end: usize) -> u32 {
+        let length = (end - start) as u64;
+        let before = origin.hasher(number, length).finalize();
+        // CRCs are linear. Let `shift` append `length` zero bytes. Then
+        // crc(before + content) = shift(crc(before)) ^ crc(content), and
+        // crc(prefix + content) = shift(crc(prefix)) ^ crc(content). `combine` computes shift(a) ^ b.
+        let mut combined = crc32fast::Hasher::new_with_initial(before ^ self.sum(start));
+        combined.combine(&crc32fast::Hasher::new_with_initial_len(self.sum(end), length));
+        combined.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const ORIGIN: Origin = Origin { kind: Kind::Journal, folder: Uuid::from_u128(7), generation: 3 };
+
+    fn record(number: u64, content: &[u8]) -> Vec<u8> {
+        let mut buffer = Vec::new();
+        begin(&mut buffer);
+        buffer.extend(content);
+        finish(&mut buffer, ORIGIN, number);
+        buffer
+    }
+
+    #[test]
+    fn a_later_record_is_found_wherever_it_begins() {
+        let content: Vec<u8> = (0..5_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        for before in [0, 1, 20, 1_003, 1_004, 1_024, 4_000] {
+            for length in [1, 2, 1_023, 1_024, 1_025, 4_999] {
+                let mut bytes = vec![b'W'; before];
+                bytes.extend(record(9, &content[..length]));
+                bytes.extend([1, 2, 3]);
+                assert!(has_later_record(&bytes, ORIGIN, 8), "{length} bytes at {before}");
+                assert!(!has_later_record(&bytes, ORIGIN, 9), "it is not later");
+                let end = bytes.len() - 3;
+                assert!(!has_later_record(&bytes[..end - 1], ORIGIN, 8), "it is incomplete");
+                let other = Origin { generation: 4, ..ORIGIN };
+                assert!(!has_later_record(&bytes, other, 8), "it belongs to another file");
+                bytes[before + FRAME_BYTES] ^= 1;
+                assert!(!has_later_record(&bytes, ORIGIN, 8), "it is damaged");
+            }
+        }
+    }
+
+    /// The input of a job can contain the headers of many long records. Reading all of them would take minutes.
+    #[test]
+    fn forged_headers_do_not_make_the_search_slow() {
+        let mut bytes = Vec::new();
+        let total: usize = 2 << 20;
+        while bytes.len() + FRAME_BYTES < total {
+            let length = u32::try_from(total - bytes.len() - FRAME_BYTES).unwrap();
+            bytes.extend(RECORD_MAGIC);
+            bytes.extend(length.to_le_bytes());
+            bytes.extend(9_u64.to_le_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes.resize(total, 0);
+        let began_at = Instant::now();
+        assert!(!has_later_record(&bytes, ORIGIN, 8));
+        assert!(began_at.elapsed() < Duration::from_secs(20), "{:?}", began_at.elapsed());
+        println!("{} forged headers took {:?}", total / FRAME_BYTES, began_at.elapsed());
+    }
 }
