@@ -146,7 +146,15 @@ impl<'a> Decoder<'a> {
         u32::try_from(self.number()?).map_err(|_| Malformed("a number is too large"))
     }
 
-    /// Reads a creation number, which counts up from 1.
+    /// Reads the creation number of a row, which counts up from 1.
+    pub(crate) fn row_seq(&mut self) -> Decoded<u64> {
+        match self.seq()? {
+            0 => Err(Malformed("a creation number is 0")),
+            seq => Ok(seq),
+        }
+    }
+
+    /// Reads a creation number, or 0 if none was used yet.
     pub(crate) fn seq(&mut self) -> Decoded<u64> {
         let seq = self.number()?;
         if seq < SEQ_MAX { Ok(seq) } else { Err(Malformed("a number is too large")) }

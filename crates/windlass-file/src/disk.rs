@@ -107,7 +107,7 @@ impl Disk for RealDisk {
         // Otherwise a power failure could remove the new folders, with everything that was synced in them. The folder
         // itself may have been created by a process that was killed before it could sync the name.
         let new = missing.into_iter().filter_map(Path::parent).chain(folder.parent());
-        new.collect::<BTreeSet<_>>().into_iter().try_for_each(sync_names)
+        new.collect::<BTreeSet<_>>().into_iter().try_for_each(|parent| if_permitted(sync_names(parent)))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -150,6 +150,15 @@ impl Disk for RealDisk {
             (Ok(found), Ok(open)) => identity(&found) == open,
             _ => false,
         }
+    }
+}
+
+/// Ignores that a folder above the store may not be read, and so cannot be synced: `/var/lib` may have the mode 711. The
+/// system writes its names soon after, and the folder was most likely created long ago.
+fn if_permitted(synced: io::Result<()>) -> io::Result<()> {
+    match synced {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
     }
 }
 

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use uuid::Uuid;
 use windlass_core::{Error, ErrorKind, Result};
 
-use crate::codec::Malformed;
+use crate::codec::{Encoder, Malformed};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{bad_header, damaged, from_io, shortened};
 use crate::frame::{
-    HEADER_BYTES, Header, Kind, Next, Origin, Reader, VERSION, has_later_record, u32_at, u64_at,
+    FRAME_BYTES, HEADER_BYTES, Header, Kind, Next, Origin, RECORD_MAX_BYTES, Reader, VERSION,
+    has_later_record, u32_at, u64_at,
 };
 use crate::options::NAMESPACE;
 use crate::record;
@@ -43,6 +44,15 @@ pub(crate) fn snapshot_name(generation: u64) -> String {
 /// Returns the name of a file while it is incomplete.
 pub(crate) fn temporary(name: &str) -> String {
     format!("{name}{TEMPORARY}")
+}
+
+/// The end of the possible generations and record numbers. No store can ever reach it, so it can be counted up safely.
+const COUNT_END: u64 = 1 << 62;
+
+/// Whether a generation or record number is possible.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "for `filter`")]
+const fn is_possible(number: &u64) -> bool {
+    *number < COUNT_END
 }
 
 /// A position in the journal, between two records.
@@ -82,8 +92,9 @@ impl Files {
     fn sort(names: Vec<String>) -> Self {
         let mut files = Self::default();
         for name in names {
-            let generation =
-                |prefix: &str| name.strip_prefix(prefix).and_then(|rest| rest.parse::<u64>().ok());
+            let generation = |prefix: &str| {
+                name.strip_prefix(prefix).and_then(|rest| rest.parse().ok()).filter(is_possible)
+            };
             if let Some(found) = generation("journal-").filter(|found| journal_name(*found) == name) {
                 files.journals.push(found);
             } else if let Some(found) = generation("snapshot-").filter(|found| snapshot_name(*found) == name)
@@ -184,6 +195,7 @@ impl Folder {
             if is_head(&bytes) {
                 let is_ours = u32_at(&bytes, 8) == VERSION && bytes.get(12..28) == Some(self.id.as_bytes());
                 let [generation, offset, number] = [28, 36, 44].map(|at| u64_at(&bytes, at));
+                let is_ours = is_ours && [generation, offset, number].iter().all(is_possible);
                 return is_ours.then_some(Position { generation, offset, number });
             }
         }
@@ -241,6 +253,9 @@ impl Folder {
             let text = "its header belongs to another folder or generation";
             return Err(damaged(self.path(), name, 0, text));
         }
+        if !is_possible(&header.first) {
+            return Err(damaged(self.path(), name, 40, "the number of the first record is too large"));
+        }
         Ok((file, header))
     }
 
@@ -272,7 +287,7 @@ impl Folder {
     /// update of `head` was lost in a power failure. They may have been acknowledged. There may also be one incomplete
     /// batch, which was not acknowledged. It is cut off.
     pub(crate) fn settle_tail(&self, start: Position) -> Result<Position> {
-        let mut start = start;
+        let mut start = self.skip_seal(start)?;
         loop {
             let file = self.open_journal(start.generation)?;
             let (end, next) = self.settle_file(&*file, Arc::clone(&file), start)?;
@@ -280,6 +295,27 @@ impl Folder {
                 Some(generation) => start = Position::start(generation, end.number),
                 None => return Ok(end),
             }
+        }
+    }
+
+    /// If the record before a position is a seal, returns the start of the next generation.
+    ///
+    /// A process may have been killed after it sealed the journal and published that, and others may have continued in
+    /// the next generation. After a power failure, `head` may be as old as that.
+    fn skip_seal(&self, position: Position) -> Result<Position> {
+        let Position { generation, offset, number } = position;
+        let mut seal = Encoder::default();
+        record::encode_seal(&mut seal, generation + 1);
+        let start = offset.saturating_sub((FRAME_BYTES + seal.0.len()) as u64);
+        if start < HEADER_BYTES || number < 2 {
+            return Ok(position);
+        }
+        let file = self.open_journal(generation)?;
+        let origin = self.origin(Kind::Journal, generation);
+        let mut reader = Reader::new(file, origin, start, number - 1, offset);
+        match reader.next().map_err(|error| self.io("cannot read the journal", error))? {
+            Next::Record(record) if record.content == seal.0 => Ok(Position::start(generation + 1, number)),
+            _ => Ok(position),
         }
     }
 
@@ -306,7 +342,7 @@ impl Folder {
             }
             match reader.next().map_err(|error| self.io("cannot read the journal", error))? {
                 Next::Record(record) => {
-                    sealed = record::sealed(record.content)
+                    sealed = record::sealed(record.content, start.generation)
                         .map_err(|malformed| self.malformed(&name, record.offset, malformed))?;
                     last = Some(record.offset);
                 }
@@ -324,6 +360,10 @@ impl Folder {
             Ok(bytes)
         };
         if let Some(reason) = invalid {
+            // At most one batch is incomplete, and no batch is larger than a record can be.
+            if size - end.offset > (FRAME_BYTES + RECORD_MAX_BYTES) as u64 {
+                return Err(damaged(self.path(), &name, end.offset, reason));
+            }
             if has_later_record(&read(end.offset, size)?, origin, end.number) {
                 return Err(damaged(self.path(), &name, end.offset, reason));
             }

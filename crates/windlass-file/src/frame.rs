@@ -24,12 +24,12 @@ pub(crate) const FRAME_BYTES: usize = 20;
 pub(crate) const RECORD_MAX_BYTES: usize = 1 << 30;
 
 /// Fails if a record is too large to be read again. Only the record of a transaction can be that large.
-pub(crate) fn check_size(record: &[u8]) -> Result<()> {
-    if record.len() <= RECORD_MAX_BYTES {
+pub(crate) fn check_size(record: &[u8], max_bytes: usize) -> Result<()> {
+    if record.len() <= max_bytes {
         return Ok(());
     }
     let text = format!(
-        "the transaction has {} bytes, and at most {RECORD_MAX_BYTES} are allowed: use several transactions",
+        "the transaction has {} bytes, and at most {max_bytes} are allowed: use several transactions",
         record.len()
     );
     Err(Error::new(ErrorKind::Invalid, text))

@@ -1,6 +1,6 @@
 //! Health checks of the folder.
 
-use windlass_core::{Finding, Result};
+use windlass_core::{ErrorKind, Finding, Result};
 
 use crate::folder::{Files, journal_name, snapshot_name, verify};
 use crate::frame::{HEADER_BYTES, Kind, Reader};
@@ -9,6 +9,9 @@ use crate::shared::Shared;
 
 /// Journals above this size and above four times the size of the snapshot are a finding: compactions must have failed.
 const JOURNAL_MAX_BYTES: u64 = 256 << 20;
+
+/// The number of tries to check the files if one of them is missing.
+const CHECK_TRIES: usize = 10;
 
 /// Returns current and likely future problems of the folder.
 pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Finding>> {
@@ -27,10 +30,10 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
             "move them to another folder: the folder of a store should contain nothing else",
         ));
     }
-    let (position, journal_bytes, snapshot_bytes) = {
+    let (journal_bytes, snapshot_bytes) = {
         let mut state = shared.state()?;
         shared.follow(&mut state)?;
-        (state.position, state.journal_bytes, state.snapshot_bytes)
+        (state.journal_bytes, state.snapshot_bytes)
     };
     if journal_bytes > JOURNAL_MAX_BYTES.max(4 * snapshot_bytes) {
         findings.push(finding(
@@ -43,13 +46,34 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
         ));
     }
     if checks_integrity {
-        findings.extend(damage(shared, &files, position)?);
+        findings.extend(all_damage(shared)?);
     }
     Ok(findings)
 }
 
 fn finding(problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { problem: problem.into(), remedy: remedy.to_owned() }
+}
+
+/// Checks all files, again if a compaction of another process removed some of them meanwhile.
+fn all_damage(shared: &Shared) -> Result<Vec<Finding>> {
+    let mut tries = 1;
+    loop {
+        let files = Files::list(&*shared.folder.disk)?;
+        let position = {
+            let mut state = shared.state()?;
+            shared.follow(&mut state)?;
+            state.position
+        };
+        match damage(shared, &files, position) {
+            Err(error)
+                if error.kind() == ErrorKind::Corrupt && error.inner().is_some() && tries < CHECK_TRIES =>
+            {
+                tries += 1;
+            }
+            checked => return checked,
+        }
+    }
 }
 
 /// Checks the records of all files that opening the folder would read.

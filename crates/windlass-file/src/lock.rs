@@ -61,21 +61,24 @@ impl Lock {
         let lock = |file: &dyn DiskFile| {
             file.try_lock().map_err(|error| from_io("cannot lock the folder", self.disk.path(), error))
         };
-        let held = loop {
+        let mut try_both = || -> Result<bool> {
             has_turn = has_turn || lock(&*self.turn)?;
-            if (has_turn || asked_at.elapsed() > TURN_TIMEOUT) && lock(&*self.lock)? {
-                break Some(Held(self));
-            }
-            if !keep_waiting() {
-                break None;
+            Ok((has_turn || asked_at.elapsed() > TURN_TIMEOUT) && lock(&*self.lock)?)
+        };
+        let held = loop {
+            match try_both() {
+                Ok(false) if keep_waiting() => {}
+                Ok(is_held) => break Ok(is_held.then_some(Held(self))),
+                Err(error) => break Err(error),
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);
         };
+        // Also after an error: otherwise all other processes would wait for the turn each time.
         if has_turn {
             let _ = self.turn.unlock();
         }
-        let Some(held) = held else { return Ok(None) };
+        let Some(held) = held? else { return Ok(None) };
         self.check_current()?;
         self.write_holder();
         Ok(Some(held))

@@ -84,8 +84,7 @@ pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Sha
     // change.
     drop(held);
     let state = State::load(&folder, end)?;
-    let (clock, timeout) = (Arc::clone(&options.clock), options.busy_timeout);
-    Ok(Shared::new(folder, lock, state, clock, timeout, options.compact_at_bytes))
+    Ok(Shared::new(folder, lock, state, options))
 }
 
 /// Finds the end of the journal, or creates the first journal. The caller holds the lock.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
+use crate::frame::RECORD_MAX_BYTES;
+
 /// The prefix of the names of namespace folders.
 pub(crate) const NAMESPACE: &str = "namespace-";
 
@@ -23,6 +25,8 @@ pub struct Options {
     pub(crate) compact_at_bytes: u64,
     pub(crate) allows_network: bool,
     pub(crate) checks_integrity: bool,
+    /// The maximum size of a record, in bytes. Only tests change it.
+    pub(crate) record_max_bytes: usize,
 }
 
 impl Options {
@@ -36,6 +40,7 @@ impl Options {
             compact_at_bytes: 16 << 20,
             allows_network: false,
             checks_integrity: true,
+            record_max_bytes: RECORD_MAX_BYTES,
         }
     }
 

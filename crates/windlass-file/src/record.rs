@@ -89,10 +89,13 @@ fn decode_stamp(from: &mut Decoder<'_>) -> Result<Stamp, Malformed> {
     Ok(Stamp { time: from.time()?, last_seq: from.seq()? })
 }
 
-/// Returns the next generation if the record is a seal.
-pub(crate) fn sealed(content: &[u8]) -> Result<Option<u64>, Malformed> {
+/// Returns the next generation if the record is a seal. Fails if that does not follow the journal's own generation.
+pub(crate) fn sealed(content: &[u8], generation: u64) -> Result<Option<u64>, Malformed> {
     match content.split_first() {
-        Some((&tag::SEAL, rest)) => Decoder::new(rest, &mut Names::default()).number().map(Some),
+        Some((&tag::SEAL, rest)) => match Decoder::new(rest, &mut Names::default()).number()? {
+            next if next == generation + 1 => Ok(Some(next)),
+            _ => Err(Malformed("the journal continues in a wrong generation")),
+        },
         _ => Ok(None),
     }
 }

@@ -11,6 +11,7 @@ use crate::compact::Compaction;
 use crate::folder::Folder;
 use crate::hints::Hints;
 use crate::lock::Lock;
+use crate::options::Options;
 use crate::queue::Queue;
 use crate::state::State;
 use crate::watch::Watch;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) wake: Condvar,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) busy_timeout: Duration,
+    pub(crate) record_max_bytes: usize,
     pub(crate) stalls: Stalls,
     pub(crate) counted: Counted,
     pub(crate) compaction: Compaction,
@@ -34,25 +36,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        folder: Folder,
-        lock: Lock,
-        state: State,
-        clock: Arc<dyn Clock>,
-        busy_timeout: Duration,
-        compact_at_bytes: u64,
-    ) -> Self {
+    pub(crate) fn new(folder: Folder, lock: Lock, state: State, options: &Options) -> Self {
         Self {
             folder,
             lock,
             state: Mutex::new(state),
             queue: Mutex::default(),
             wake: Condvar::new(),
-            clock,
-            busy_timeout,
+            clock: Arc::clone(&options.clock),
+            busy_timeout: options.busy_timeout,
+            record_max_bytes: options.record_max_bytes,
             stalls: Stalls::default(),
             counted: Counted::default(),
-            compaction: Compaction::new(compact_at_bytes),
+            compaction: Compaction::new(options.compact_at_bytes),
             watch: Watch::default(),
             is_closed: AtomicBool::new(false),
         }

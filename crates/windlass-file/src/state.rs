@@ -167,8 +167,12 @@ impl State {
             })?;
             match replayed {
                 Replayed::Changes(stamp) | Replayed::Erased(stamp) => self.time = self.time.max(stamp.time),
-                Replayed::Sealed(next) => return Ok(Some((next, reader.number()))),
-                Replayed::SnapshotEnd(_) => {}
+                Replayed::Sealed(next) if next == generation + 1 => return Ok(Some((next, reader.number()))),
+                Replayed::Sealed(_) | Replayed::SnapshotEnd(_) => {
+                    let error = damaged(folder.path(), &name, start, "this record does not belong here");
+                    self.broken = Some(error.clone());
+                    return Err(error);
+                }
             }
             self.position = Position { generation, offset: end, number: reader.number() };
             self.journal_bytes += end - start;

@@ -13,5 +13,6 @@ mod compaction;
 mod crash;
 mod damage;
 mod decode;
+mod edges;
 mod fault;
 mod processes;

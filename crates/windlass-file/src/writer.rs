@@ -164,7 +164,8 @@ impl Writer {
         record::encode_changes(&mut self.buffer, state.stamp(now));
         self.buffer.0.append(&mut self.changes.0);
         shared.counted.round_trip();
-        let appended = frame::check_size(&self.buffer.0).and_then(|()| self.append(shared, state));
+        let appended = frame::check_size(&self.buffer.0, shared.record_max_bytes)
+            .and_then(|()| self.append(shared, state));
         match &appended {
             Ok(()) => state.time = now,
             Err(_) => state.model.undo(effects),
@@ -174,6 +175,13 @@ impl Writer {
 
     /// Appends the record in the buffer, syncs it and publishes the new end.
     fn append(&mut self, shared: &Shared, state: &mut State) -> Result<()> {
+        self.write(shared, state)?;
+        shared.publish(state.position);
+        Ok(())
+    }
+
+    /// Appends the record in the buffer and syncs it.
+    fn write(&mut self, shared: &Shared, state: &mut State) -> Result<()> {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| state.journal.sync());
@@ -190,7 +198,6 @@ impl Writer {
         state.position = Position { generation, offset: offset + bytes, number: number + 1 };
         state.journal_bytes += bytes;
         shared.counted.commit();
-        shared.publish(state.position);
         Ok(())
     }
 
@@ -251,7 +258,8 @@ impl Writer {
         let journal = shared.folder.open_journal(generation)?;
         frame::begin(&mut self.buffer.0);
         record::encode_seal(&mut self.buffer, generation);
-        self.append(shared, &mut state)?;
+        // The end of a sealed journal is not published: nothing follows it there.
+        self.write(shared, &mut state)?;
         state.journal = journal;
         state.position = Position::start(generation, state.position.number);
         shared.publish(state.position);
@@ -369,11 +377,12 @@ impl Shared {
     /// folder's lock.
     fn prepare(&self, state: &mut State) -> Result<()> {
         let head = self.folder.head();
-        if self.has_failed_tail(state)? {
-            self.truncate(state)?;
-        }
-        if let Some(head) = head.filter(|head| *head > state.position) {
-            self.advance(state, head)?;
+        match head.filter(|head| *head > state.position) {
+            // Other processes have continued. If they found a record of this process whose sync failed, they have made it
+            // durable or replaced it: it must not be cut off.
+            Some(head) => self.advance(state, head)?,
+            None if self.has_failed_tail(state)? => self.truncate(state)?,
+            None => {}
         }
         let io = |error| self.folder.io("cannot read the journal", error);
         let size = state.journal.size().map_err(io)?;
@@ -384,12 +393,16 @@ impl Shared {
         if size > state.position.offset {
             // Another process was killed before it could publish what it wrote.
             let end = self.folder.settle_tail(state.position)?;
+            // Publish the end before acting on it. Otherwise a process whose sync failed would still take the record for
+            // its own, and cut it off.
+            self.folder
+                .publish(end)
+                .map_err(|error| self.folder.io("cannot write the file `head`", error))?;
             self.advance(state, end)?;
-        }
-        state.failed = None;
-        if head != Some(state.position) {
+        } else if head != Some(state.position) {
             self.publish(state.position);
         }
+        state.failed = None;
         Ok(())
     }
 
@@ -402,7 +415,7 @@ impl Shared {
     }
 
     /// Whether the journal ends with a record of this process whose write failed. Since then, other processes may have
-    /// made that record durable and continued, or replaced it. What they wrote must not be cut off.
+    /// replaced that record. What they wrote must not be cut off.
     fn has_failed_tail(&self, state: &State) -> Result<bool> {
         let Some(FailedRecord { header, end }) = &state.failed else { return Ok(false) };
         let io = |error| self.folder.io("cannot read the journal", error);

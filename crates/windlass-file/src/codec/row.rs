@@ -282,7 +282,7 @@ fn encode_attempt(to: &mut Encoder, record: &AttemptRecord) {
 fn decode_job(from: &mut Decoder<'_>) -> Decoded<JobRow> {
     let id = JobId::from_uuid(from.id()?);
     let parts = decode_parts(from)?;
-    let seq = from.seq()?;
+    let seq = from.row_seq()?;
     let chain = ChainId::from_uuid(from.id()?);
     let index = from.small()?;
     let job_type = from.type_name()?;
@@ -491,7 +491,7 @@ fn decode_chain(from: &mut Decoder<'_>) -> Decoded<ChainRow> {
     if flags >> 5 != 0 {
         return Err(Malformed("a chain has unknown parts"));
     }
-    let seq = from.seq()?;
+    let seq = from.row_seq()?;
     let chain_type = from.type_name()?;
     let key = has(0).then(|| Ok((from.name(Key::new)?, KeyHold::decode(from)?))).transpose()?;
     let window = has(4).then(|| from.span()).transpose()?;

@@ -68,6 +68,29 @@ async fn a_snapshot_may_be_later_than_the_start_of_its_journal() {
     }
 }
 
+/// After a power failure, `head` may be so old that it is at the end of a journal that was sealed. The journals after it
+/// are read too.
+#[tokio::test]
+async fn a_head_at_the_end_of_a_sealed_journal_hides_nothing() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(super::workload::create())).await.unwrap();
+    for generation in [2, 3] {
+        let number = rotate(&store, generation);
+        run(&store, &Step::Command(super::workload::create())).await.unwrap();
+        let sealed = generation - 1;
+        let offset = disk.files()[&journal_name(sealed)].len() as u64;
+        let (folder, current) = (&store.shared().folder, store.shared().state().unwrap().position);
+        folder.publish(crate::folder::Position { generation: sealed, offset, number }).unwrap();
+        let old = TestDisk::with_files(disk.files());
+        folder.publish(current).unwrap();
+        let again = open(&old).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&store), "generation {generation}");
+        run(&again, &Step::Command(super::workload::create())).await.unwrap();
+        assert_eq!(Dump::of_store(&again).jobs(), Dump::of_store(&store).jobs() + 1);
+    }
+}
+
 /// Numbers in the order of creation are not used again, even if their jobs are gone.
 #[tokio::test]
 async fn used_numbers_survive_compaction_and_restart() {

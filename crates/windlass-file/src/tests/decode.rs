@@ -90,7 +90,7 @@ fn random_bytes_are_no_records() {
     for _ in 0..20_000 {
         let bytes: Vec<u8> = (0..random.usize(..200)).map(|_| random.u8(..)).collect();
         let _ = record::replay(&bytes, &mut Names::default(), &mut Model::new(), true, drop);
-        let _ = record::sealed(&bytes);
+        let _ = record::sealed(&bytes, 1);
         let disk = TestDisk::with_files([("journal-0000000001".to_owned(), bytes)].into());
         let file = Disk::open(&disk, "journal-0000000001").unwrap();
         let size = file.size().unwrap();

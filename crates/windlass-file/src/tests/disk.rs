@@ -70,6 +70,17 @@ struct Core {
     plan: Option<Plan>,
     capacity: Option<usize>,
     file_system: Option<String>,
+    refusal: Option<Refusal>,
+}
+
+/// Opening or locking a file fails.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) process: usize,
+    pub(crate) name: String,
+    pub(crate) error: io::ErrorKind,
+    /// How often.
+    pub(crate) times: usize,
 }
 
 /// The disk, as one process sees it.
@@ -126,6 +137,23 @@ impl TestDisk {
     /// Lets writes fail that would make all files together larger than this.
     pub(crate) fn limit(&self, capacity: Option<usize>) {
         self.core().capacity = capacity;
+    }
+
+    /// Lets a process fail to open or lock a file.
+    pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
+        self.core().refusal = refusal;
+    }
+
+    fn check_refusal(&self, core: &mut Core, inode: Inode) -> io::Result<()> {
+        let name = core.names.iter().find(|(_, found)| **found == inode).map(|(name, _)| name.clone());
+        let refusal = core.refusal.as_mut().filter(|refusal| refusal.process == self.process);
+        match refusal.filter(|refusal| Some(&refusal.name) == name.as_ref() && refusal.times > 0) {
+            Some(refusal) => {
+                refusal.times -= 1;
+                Err(refusal.error.into())
+            }
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn set_file_system(&self, kind: &str) {
@@ -205,6 +233,7 @@ impl Disk for TestDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut core = self.core();
         let inode = *core.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        self.check_refusal(&mut core, inode)?;
         Ok(self.handle(&mut core, inode))
     }
 
@@ -323,6 +352,7 @@ impl DiskFile for TestFile {
         if core.dead.contains(&self.disk.process) {
             return Err(killed());
         }
+        self.disk.check_refusal(&mut core, self.inode)?;
         let own = (self.disk.process, self.handle);
         Ok(*core.locks.entry(self.inode).or_insert(own) == own)
     }

@@ -1,0 +1,225 @@
+//! Rare failures, in which a store once lost jobs or stopped working.
+
+use std::io::ErrorKind as Io;
+use std::sync::Arc;
+
+use windlass_core::command::{Create, Reply};
+use windlass_core::{ErrorKind, Payload, Store, Transactional};
+
+use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
+use super::workload::{Dump, Step, create, new_chain, open, options, run};
+use crate::FileStore;
+use crate::disk::Disk;
+use crate::folder::{LOCK, TURN, journal_name};
+
+const FAILS: Fault = Fault::Fails(Io::Other);
+
+/// A process is killed, or fails, at each operation while it opens a new folder. The names that it created may not be
+/// synced. What another process then acknowledges survives a power failure.
+#[tokio::test]
+async fn the_first_names_are_synced_by_the_process_that_relies_on_them() {
+    let mut interrupted = 0;
+    for fault in [Fault::Killed, Fault::KilledWithin, FAILS] {
+        for at in 0.. {
+            let disk = TestDisk::new();
+            disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault }));
+            let first = open(&disk.process(1));
+            let is_complete = first.is_ok();
+            disk.plan(None);
+            let second = open(&disk.process(2)).unwrap();
+            run(&second, &Step::Command(create())).await.unwrap();
+            for unsynced in [Unsynced::Dropped, Unsynced::Mixed(at as u64), Unsynced::Kept] {
+                let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+                assert_eq!(Dump::of_store(&again).jobs(), 1, "{fault:?} at {at}, {unsynced:?}");
+            }
+            if is_complete {
+                break;
+            }
+            interrupted += 1;
+        }
+    }
+    assert!(interrupted > 20, "{interrupted}");
+}
+
+/// Writes and syncs of a process fail, and so does the repair. Another process finds the records and replies on the
+/// strength of them, without writing anything itself. The first process must not cut them off when it continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_record_that_another_process_relies_on_is_not_cut_off() {
+    let mut adopted = 0;
+    for at in 0..34 {
+        for length in 1..5 {
+            let disk = TestDisk::new();
+            let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+            disk.plan(Some(Plan { process: 1, from: at, to: at + length, fault: FAILS }));
+            let creations = [create(), create()];
+            let first = run(&one, &Step::Command(creations[0].clone())).await;
+            let _ = run(&one, &Step::Compact).await;
+            let second = run(&one, &Step::Command(creations[1].clone())).await;
+            disk.plan(None);
+            let before = journal_bytes(&disk);
+            let store: &dyn Store = &two;
+            for creation in &creations {
+                let reply = store.execute(creation.clone()).await.unwrap();
+                assert!(matches!(reply, Reply::Create(_)));
+            }
+            let has_failed = first.is_err() || second.is_err();
+            adopted += usize::from(has_failed && journal_bytes(&disk) == before);
+            run(&one, &Step::Command(create())).await.unwrap();
+            let dump = Dump::of_store(&one);
+            assert_eq!(dump.jobs(), 3, "{length} failures from {at}");
+            assert_eq!(Dump::of_store(&two), dump, "{length} failures from {at}");
+            for unsynced in [Unsynced::Dropped, Unsynced::Kept, Unsynced::Mixed(at as u64)] {
+                let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+                assert_eq!(Dump::of_store(&again), dump, "{length} failures from {at}, {unsynced:?}");
+            }
+        }
+    }
+    assert!(adopted > 0, "a record was adopted");
+}
+
+fn journal_bytes(disk: &TestDisk) -> usize {
+    disk.files().iter().filter(|(name, _)| name.starts_with("journal-")).map(|(_, bytes)| bytes.len()).sum()
+}
+
+/// A compaction is killed or fails at each of its operations. The next one completes, and leaves only its own files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compaction_that_was_aborted_leaves_nothing_behind() {
+    let mut aborted = 0;
+    for fault in [Fault::Killed, Fault::KilledWithin, FAILS] {
+        for at in 0.. {
+            let disk = TestDisk::new();
+            let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+            for _ in 0..5 {
+                run(&one, &Step::Command(create())).await.unwrap();
+            }
+            disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault }));
+            let compacted = one.compact().await;
+            let was_hit = disk.process(1).is_dead() || compacted.is_err();
+            disk.plan(None);
+            if fault == FAILS {
+                run(&one, &Step::Command(create())).await.unwrap();
+                one.compact().await.unwrap();
+            }
+            run(&two, &Step::Command(create())).await.unwrap();
+            two.compact().await.unwrap();
+            let dump = Dump::of_store(&two);
+            let names: Vec<_> = disk.files().into_keys().collect();
+            assert_eq!(names.len(), 7, "{fault:?} at {at}: {names:?}");
+            assert!(names.iter().all(|name| !name.ends_with(".tmp")), "{fault:?} at {at}: {names:?}");
+            assert_eq!(Dump::of_store(&open(&TestDisk::with_files(disk.files())).unwrap()), dump);
+            if !was_hit && at > 12 {
+                break;
+            }
+            aborted += usize::from(was_hit);
+        }
+    }
+    assert!(aborted > 20, "{aborted}");
+}
+
+/// While a disk is full, every command fails and nothing changes: neither the files nor the jobs. Opening works.
+#[tokio::test]
+async fn a_disk_that_stays_full_changes_nothing() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    for _ in 0..10 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
+    let (files, dump) = (disk.files(), Dump::of_store(&store));
+    disk.limit(Some(0));
+    for _ in 0..20 {
+        let error = run(&store, &Step::Command(create())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(store.compact().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(store.begin().await.is_ok(), "a transaction fails only when it writes");
+    }
+    assert_eq!(Dump::of_store(&store), dump);
+    assert_eq!(disk.files()[&journal_name(1)], files[&journal_name(1)]);
+    let size =
+        |files: &std::collections::BTreeMap<String, Vec<u8>>| -> usize { files.values().map(Vec::len).sum() };
+    assert!(size(&disk.files()) < size(&files) + 200, "{} bytes", size(&disk.files()));
+    let other = open(&disk.process(1)).unwrap();
+    assert_eq!(Dump::of_store(&other), dump);
+    run(&other, &Step::Command(create())).await.unwrap_err();
+    // There is room for a while, then none, then room again.
+    disk.limit(None);
+    run(&other, &Step::Command(create())).await.unwrap();
+    disk.limit(Some(0));
+    run(&store, &Step::Command(create())).await.unwrap_err();
+    disk.limit(None);
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    assert_eq!(Dump::of_store(&other).jobs(), dump.jobs() + 2);
+    assert_eq!(other.health().await.unwrap(), []);
+}
+
+/// Another process has started a new generation, and this one fails to open its journal, for example because it has too
+/// many open files. Once that is over, it continues.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_cannot_open_the_next_generation_continues_later() {
+    for error in [Io::PermissionDenied, Io::Other] {
+        let disk = TestDisk::new();
+        let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+        run(&two, &Step::Command(create())).await.unwrap();
+        one.compact().await.unwrap();
+        run(&one, &Step::Command(create())).await.unwrap();
+        disk.refuse(Some(Refusal { process: 2, name: journal_name(2), error, times: usize::MAX }));
+        for _ in 0..3 {
+            assert!(two.shared().state().and_then(|mut state| two.shared().follow(&mut state)).is_err());
+            run(&two, &Step::Command(create())).await.unwrap_err();
+        }
+        disk.refuse(None);
+        assert_eq!(Dump::of_store(&two), Dump::of_store(&one));
+        run(&two, &Step::Command(create())).await.unwrap();
+        assert_eq!(Dump::of_store(&one).jobs(), 3);
+    }
+}
+
+/// A record that is too large to be read again is refused before it is written, and its transaction is undone.
+#[tokio::test]
+async fn a_record_that_could_not_be_read_is_not_written() {
+    let disk = TestDisk::new();
+    let mut options = options();
+    options.record_max_bytes = 100_000;
+    let store = FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    let (journal, dump) = (disk.files()[&journal_name(1)].clone(), Dump::of_store(&store));
+    let mut tx = store.begin().await.unwrap();
+    for _ in 0..3 {
+        let mut chain = new_chain();
+        chain.job.input = Payload::json(vec![b'1'; 50_000]).unwrap();
+        tx.execute(&Create { chains: vec![chain] }.into()).unwrap();
+    }
+    let error = store.commit(tx).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("use several transactions"), "{error}");
+    assert_eq!(disk.files()[&journal_name(1)], journal);
+    assert_eq!(Dump::of_store(&store), dump);
+    run(&store, &Step::Command(create())).await.unwrap();
+    let again = open(&TestDisk::with_files(disk.files())).unwrap();
+    assert_eq!(Dump::of_store(&again), Dump::of_store(&store));
+}
+
+/// A file that a compaction of another process has removed since the files were listed is no damage.
+#[tokio::test]
+async fn health_is_not_confused_by_a_compaction() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    let missing = |times| Some(Refusal { process: 0, name: journal_name(1), error: Io::NotFound, times });
+    disk.refuse(missing(3));
+    assert_eq!(store.health().await.unwrap(), []);
+    disk.refuse(missing(usize::MAX));
+    let error = store.health().await.unwrap_err();
+    assert!(error.to_string().contains("is missing"), "{error}");
+}
+
+/// A process that cannot lock the folder does not keep its place in the queue.
+#[tokio::test]
+async fn a_process_that_fails_to_lock_returns_its_turn() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    disk.refuse(Some(Refusal { process: 0, name: LOCK.to_owned(), error: Io::Other, times: 1 }));
+    run(&store, &Step::Command(create())).await.unwrap_err();
+    let turn = Disk::open(&disk.process(1), TURN).unwrap();
+    assert!(turn.try_lock().unwrap());
+}
