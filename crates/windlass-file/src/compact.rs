@@ -214,7 +214,7 @@ impl Shared {
         }
         let (stamp, position) = {
             let state = self.state()?;
-            (Stamp { time: state.time, last_seq: state.model.last_seq() }, state.position)
+            (Stamp { time: state.time.last(), last_seq: state.model.last_seq() }, state.position)
         };
         writer.finish(stamp, position.offset)
     }

@@ -1,5 +1,7 @@
 //! Health checks of the folder.
 
+use std::time::Duration;
+
 use windlass_core::{ErrorKind, Finding, Result};
 
 use crate::folder::{Files, journal_name, snapshot_name, verify};
@@ -30,11 +32,12 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
             "move them to another folder: the folder of a store should contain nothing else",
         ));
     }
-    let (journal_bytes, snapshot_bytes) = {
+    let (journal_bytes, snapshot_bytes, lead) = {
         let mut state = shared.state()?;
         shared.follow(&mut state)?;
-        (state.journal_bytes, state.snapshot_bytes)
+        (state.journal_bytes, state.snapshot_bytes, state.time.lead(shared.now()))
     };
+    findings.extend(lead.map(|lead| clock_finding(shared, lead)));
     if journal_bytes > JOURNAL_MAX_BYTES.max(4 * snapshot_bytes) {
         findings.push(finding(
             format!(
@@ -49,6 +52,20 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
         findings.extend(all_damage(shared)?);
     }
     Ok(findings)
+}
+
+fn clock_finding(shared: &Shared, lead: Duration) -> Finding {
+    let lead = Duration::from_secs(lead.as_secs());
+    let problem = format!(
+        "the store's time is {lead:?} ahead of this machine's clock ({}): a process wrote while the clock was wrong, or \
+         the clock is wrong now",
+        shared.now()
+    );
+    let remedy = "check the machine's clock and its time synchronization; leases, delays and retention still last as long as \
+                  they should, but jobs that are scheduled for a date start too early; the lead shrinks by one sixteenth of \
+                  the time that passes, and ends when the store is erased; if that takes too long, let the jobs finish and \
+                  use a new folder";
+    finding(problem, remedy)
 }
 
 fn finding(problem: impl Into<String>, remedy: &str) -> Finding {

@@ -30,7 +30,9 @@
 //!   in the folder.
 //! - **Queries do not wait** for other processes, but see what they have committed. A query waits while this process
 //!   syncs a batch.
-//! - **The clock** is this machine's, but time never goes backwards: a batch is never earlier than the one before it.
+//! - **The clock** is this machine's, but time never goes backwards: a batch is never earlier than the one before it. If
+//!   the clock is set back, the store's time continues at 15/16 of the clock's pace until the clock has caught up. If it
+//!   is ahead by more than a minute, the store logs a warning, and `health` reports it.
 //! - **The rules are those of the model** ([`windlass_core::model`]), which this store keeps in memory. The cost of a
 //!   command does not depend on how many other jobs are stored.
 //! - **The folder stays small.** When the journal becomes larger than the last snapshot, a background thread writes a
@@ -87,6 +89,7 @@ mod frame;
 mod lock;
 mod record;
 mod snapshot;
+mod time;
 
 mod error;
 mod health;

@@ -84,7 +84,10 @@ pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Sha
     // change.
     drop(held);
     let state = State::load(&folder, end)?;
-    Ok(Shared::new(folder, lock, state, options))
+    let shared = Shared::new(folder, lock, state, options);
+    // Warns if the time is ahead of the clock.
+    shared.store_time(&mut *shared.state()?);
+    Ok(shared)
 }
 
 /// Finds the end of the journal, or creates the first journal. The caller holds the lock.

@@ -54,8 +54,23 @@ impl Shared {
         }
     }
 
+    /// Returns the time of the clock. A batch that was written may be later: see [`store_time`](Self::store_time).
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Returns the time for a command: the clock's, but never before the last batch.
+    pub(crate) fn store_time(&self, state: &mut State) -> Timestamp {
+        let clock = self.now();
+        let time = state.time.now(clock);
+        if let Some(lead) = state.time.unreported_lead(clock) {
+            tracing::warn!(
+                folder = %self.folder.path().display(), %clock, store = %time, ?lead,
+                "the store's time is ahead of this machine's clock, because a process wrote while the clock was wrong: \
+                 `windlass doctor` describes the consequences and the cure"
+            );
+        }
+        time
     }
 
     /// Locks the state. Fails if a command panicked while it changed the state, or if the journal could not be replayed.
@@ -83,14 +98,16 @@ impl Shared {
         if self.folder.head().is_some_and(|head| head > state.position) {
             return None;
         }
-        Some(state.query(self.now(), query))
+        let now = self.store_time(&mut state);
+        Some(state.query(now, query))
     }
 
     /// Answers a query. Blocks the thread while a batch is written, or while the batches of other processes are read.
     pub(crate) fn query(&self, query: &Command) -> Result<Reply> {
         let mut state = self.state()?;
         self.follow(&mut state)?;
-        state.query(self.now(), query)
+        let now = self.store_time(&mut state);
+        state.query(now, query)
     }
 
     /// Replays what other processes have committed, and notifies waiting workers and callers. Does not need the
@@ -117,14 +134,10 @@ impl Shared {
     }
 
     /// Adjusts a command after a stall: a reap then requeues nothing.
-    pub(crate) fn adjusted<'c>(
-        &self,
-        now: Timestamp,
-        command: &'c Command,
-        own: &'c mut Option<Command>,
-    ) -> &'c Command {
+    pub(crate) fn adjusted<'c>(&self, command: &'c Command, own: &'c mut Option<Command>) -> &'c Command {
         match command {
-            Command::Reap(reap) if self.stalls.forbid_reaping(now, reap.renewal_interval) => {
+            // Stalls are noted in the time of the clock.
+            Command::Reap(reap) if self.stalls.forbid_reaping(self.now(), reap.renewal_interval) => {
                 // Requeue nothing, but still resolve deferred waits.
                 own.insert(Command::Reap(Reap { max: 0, ..reap.clone() }))
             }

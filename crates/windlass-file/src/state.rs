@@ -14,6 +14,7 @@ use crate::frame::{Kind, Next, Reader};
 use crate::hints::Hints;
 use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
+use crate::time::StoreTime;
 
 /// The number of tries to load the state while compactions of other processes remove files.
 const LOAD_TRIES: usize = 10;
@@ -24,8 +25,7 @@ pub(crate) struct State {
     pub(crate) model: Model,
     pub(crate) position: Position,
     pub(crate) journal: Arc<dyn DiskFile>,
-    /// The time of the last batch. Time never goes backwards, even if the clock does.
-    pub(crate) time: Timestamp,
+    pub(crate) time: StoreTime,
     /// The effects of the open transaction so far.
     pub(crate) uncommitted: Vec<Effect>,
     /// A record after the position whose write or sync failed.
@@ -84,7 +84,7 @@ impl State {
             model,
             position: Position::start(base, loaded.first),
             journal: folder.open_journal(base)?,
-            time: loaded.time,
+            time: StoreTime::new(loaded.time),
             uncommitted: Vec::new(),
             failed: None,
             snapshot: base,
@@ -166,7 +166,8 @@ impl State {
                 error
             })?;
             match replayed {
-                Replayed::Changes(stamp) | Replayed::Erased(stamp) => self.time = self.time.max(stamp.time),
+                Replayed::Changes(stamp) => self.time.committed(stamp.time),
+                Replayed::Erased(stamp) => self.time.reset(stamp.time),
                 Replayed::Sealed(next) if next == generation + 1 => return Ok(Some((next, reader.number()))),
                 Replayed::Sealed(_) | Replayed::SnapshotEnd(_) => {
                     let error = damaged(folder.path(), &name, start, "this record does not belong here");
@@ -179,19 +180,13 @@ impl State {
         }
     }
 
-    /// Returns the time for a command: the clock's, but never before the last batch.
-    pub(crate) fn now(&self, clock: Timestamp) -> Timestamp {
-        clock.max(self.time)
-    }
-
     /// Returns the stamp of a batch at this time.
     pub(crate) const fn stamp(&self, time: Timestamp) -> Stamp {
         Stamp { time, last_seq: self.model.last_seq() }
     }
 
     /// Answers a query from the committed state, without the writes of the open transaction.
-    pub(crate) fn query(&mut self, clock: Timestamp, query: &Command) -> Result<Reply> {
-        let now = self.now(clock);
+    pub(crate) fn query(&mut self, now: Timestamp, query: &Command) -> Result<Reply> {
         self.committed(|model| model.apply(now, query)).map(|(reply, _)| reply)
     }
 

@@ -9,6 +9,7 @@
 mod disk;
 mod workload;
 
+mod clock;
 mod compaction;
 mod crash;
 mod damage;

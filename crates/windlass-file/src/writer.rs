@@ -129,7 +129,7 @@ impl Writer {
                 return Err(error);
             }
         };
-        let now = state.now(shared.now());
+        let now = shared.store_time(&mut state);
         let mut effects = Vec::new();
         self.changes.0.clear();
         while self.changes.0.len() < BATCH_BYTES
@@ -138,7 +138,7 @@ impl Writer {
             let Work::Command(command, _) = &next.work else { continue };
             shared.watch.note(command);
             let mut adjusted = None;
-            let applied = state.model.apply(now, shared.adjusted(now, command, &mut adjusted));
+            let applied = state.model.apply(now, shared.adjusted(command, &mut adjusted));
             let reply = applied.map(|(reply, changed)| {
                 record::encode_effects(&mut self.changes, &changed);
                 effects.extend(changed);
@@ -167,7 +167,7 @@ impl Writer {
         let appended = frame::check_size(&self.buffer.0, shared.record_max_bytes)
             .and_then(|()| self.append(shared, state));
         match &appended {
-            Ok(()) => state.time = now,
+            Ok(()) => state.time.committed(now),
             Err(_) => state.model.undo(effects),
         }
         appended
@@ -233,13 +233,14 @@ impl Writer {
     fn erase(&mut self, shared: &Shared) -> Result<()> {
         let mut state = shared.state()?;
         shared.prepare(&mut state)?;
-        let now = state.now(shared.now());
+        // Nothing is left whose lease or due time depends on the time, so a time that is ahead of the clock ends here.
+        let now = shared.now();
         let stamp = state.stamp(now);
         frame::begin(&mut self.buffer.0);
         record::encode_erased(&mut self.buffer, stamp);
         shared.counted.round_trip();
         self.append(shared, &mut state)?;
-        state.time = now;
+        state.time.reset(now);
         state.model = windlass_core::model::Model::new();
         state.model.skip_seq(stamp.last_seq);
         Ok(())
@@ -311,7 +312,7 @@ impl Writer {
         }
         self.changes.0.clear();
         record::encode_effects(&mut self.changes, &effects);
-        let now = state.now(shared.now());
+        let now = shared.store_time(&mut state);
         let committed = self.commit(shared, &mut state, now, &effects);
         drop(state);
         self.note_result(&committed);
@@ -445,7 +446,7 @@ impl Shared {
     pub(crate) fn execute_in_transaction(&self, command: &Command) -> Result<Reply> {
         self.counted.round_trip();
         let mut state = self.state()?;
-        let now = state.now(self.now());
+        let now = self.store_time(&mut state);
         let (reply, effects) = state.model.apply(now, command)?;
         state.uncommitted.extend(effects);
         Ok(durable(reply))
