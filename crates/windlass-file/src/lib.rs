@@ -94,6 +94,10 @@ mod time;
 mod error;
 mod health;
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
+
 #[cfg(test)]
 mod tests;
 

@@ -16,4 +16,5 @@ mod damage;
 mod decode;
 mod edges;
 mod fault;
+mod fuzz;
 mod processes;
