@@ -68,7 +68,8 @@ async fn client(path: impl Into<PathBuf>) -> Client<FileStore> {
     Client::new(FileStore::open(Options::new(path)).await.unwrap())
 }
 
-/// The longest delay that 99 of 100 jobs may have between commit and handler.
+/// The longest delay that half of all jobs, and 99 of 100, may have between commit and handler.
+const MEDIAN: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +82,8 @@ async fn workers_are_woken_after_the_applications_commits() {
     for tries in 1.. {
         let delays = commit_to_handler(&application, &other, commits).await;
         println!("{delays}");
-        if delays.percentile(0.99) < LONGEST && delays.found_by_polling == 0 {
+        let is_fast = delays.percentile(0.5) < MEDIAN && delays.percentile(0.99) < LONGEST;
+        if is_fast && delays.found_by_polling == 0 {
             break;
         }
         assert!(tries < 5, "{delays}");
