@@ -115,7 +115,8 @@ table job_row_v1 (
   chain_created_at bigint,
   keep_completed bigint,
   keep_failed bigint,
-  keep_cancelled bigint
+  keep_cancelled bigint,
+  seq bigint
 )
 
 table key (
@@ -183,6 +184,7 @@ table ready (
   due_at bigint not null,
   job uuid not null,
   priority smallint not null,
+  has_blockers boolean not null,
   type text not null
 ) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
 
@@ -427,7 +429,8 @@ view job_reply_v1 as
     COALESCE(j.chain_created_at, j.created_at) AS chain_created_at,
     j.keep_completed,
     j.keep_failed,
-    j.keep_cancelled
+    j.keep_cancelled,
+    j.seq
    FROM (job j
      LEFT JOIN LATERAL ( SELECT array_agg(b_1.chain ORDER BY b_1."position") AS chains,
             array_agg(b_1.trace ORDER BY b_1."position") AS traces,
@@ -478,8 +481,6 @@ view jobs as
     octet_length(j.output) AS output_bytes
    FROM job j;
 
-function acquire_jobs_v1(now bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[])
-
 function acquire_v1(given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
@@ -529,10 +530,6 @@ function earliest_above_v1(floor_types text[], floor_priorities bigint[], floors
 function earliest_due_v1(of_type text)
 
 function earliest_lease_v1(of_type text)
-
-function exchange_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[], by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
-
-function exchange_v1(given bigint, items settlement_v1[], new_jobs new_v1[], by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function existing_v1(now bigint, ids uuid[], types text[], keys text[], replaces uuid[], mine uuid[])
 
@@ -651,8 +648,6 @@ function set_trim_v1(of_chain uuid)
 function settle_items_v1(now bigint, items settlement_v1[], new_jobs new_v1[], INOUT left_over integer, OUT replies reply_v1[])
 
 function settle_one_v1(now bigint, own job, item settlement_v1, carried new_v1[], next new_v1, stopping uuid, busy integer[])
-
-function settle_plain_items_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
 function settle_plain_v1(given bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]) set lock_timeout=20ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 

@@ -89,7 +89,10 @@ begin
   -- The first row: in an exchange, it separates the replies to the settle and to the acquire.
   return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
   if has_marks then
-    return query select o.* from windlass.ripple_v1(now, false, 1000) s, unnest(s.replies) r, windlass.row_v1(r) o;
+    return query
+    select o.*
+    from windlass.ripple_v1(now, false, coalesce(nullif(current_setting('windlassjobs.left_over', true), '')::integer, 1000)) s,
+      unnest(s.replies) r, windlass.row_v1(r) o;
   end if;
   if is_repeated then
     return query

@@ -220,6 +220,8 @@ begin
       delete from windlass.ripple m where m.chain = ended.id and m.id = any (marks);
     end if;
   end loop;
+  -- The acquire of an exchange resolves only as many jobs as its settle has left.
+  perform set_config('windlassjobs.left_over', left_over::text, true);
   if exists (select from windlass.ripple m where m.since = now) or is_own and exists (select from windlass.ripple) then
     replies := replies || ('deferred', null, null, null, null, null)::windlass.reply_v1;
   end if;
