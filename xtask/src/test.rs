@@ -100,6 +100,10 @@ pub(crate) fn run(options: Options) -> Result {
     }
     // Some tests run handlers that panic. Their backtraces would hide the failures.
     workspace.set("RUST_BACKTRACE", "0");
+    // A build that is never repeated needs no incremental compilation, which would double the size of its target directory.
+    if env::var_os("CI").is_some() {
+        workspace.set("CARGO_INCREMENTAL", "0");
+    }
     if options.full {
         workspace.set(programs::FULL_VARIABLE, "1");
     }
