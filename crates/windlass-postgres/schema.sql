@@ -481,7 +481,7 @@ view jobs as
     octet_length(j.output) AS output_bytes
    FROM job j;
 
-function acquire_v1(given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function acquire_v1(given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer, floor_types text[], floor_priorities bigint[], floors bigint[], in_exchange boolean, careful boolean) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function apply_outcome_v1(now bigint, own job, item settlement_v1, next new_v1, named uuid[], meant uuid[])
 

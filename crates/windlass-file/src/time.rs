@@ -34,7 +34,9 @@ struct Lead {
 impl Lead {
     fn continued(self, clock: Timestamp) -> Timestamp {
         let (pace, of) = PACE;
-        self.time + clock.since(self.clock) * pace / of
+        // Rounded down: processes that take turns would otherwise keep the lead from shrinking.
+        let passed = clock.since(self.clock) * pace / of;
+        self.time + Duration::from_millis(u64::try_from(passed.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

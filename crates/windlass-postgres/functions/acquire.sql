@@ -62,9 +62,14 @@ from windlass.chain c;
 -- Each acquire walks over the entries of dead rows at the beginning of the index of `ready`. If they cannot be vacuumed, the
 -- client passes floors: types and priorities with the due time from which to look. It does not pass them now and then, so
 -- that jobs below are found too.
+--
+-- Fails if a job is locked: the rule of `lock.sql` was broken for a moment, or an operator has locked the job. The client
+-- then repeats the command with `careful`, which also looks at the locks of the jobs. The function itself cannot: rows that it
+-- has returned stay in its reply even if it rolls back to a savepoint.
 create function windlass.acquire_v1(
   given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
-  floor_types text[], floor_priorities bigint[], floors bigint[]
+  floor_types text[], floor_priorities bigint[], floors bigint[], in_exchange boolean,
+  careful boolean
 ) returns setof windlass.job_row_v1 language plpgsql security definer
 set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
 set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
@@ -77,9 +82,11 @@ declare
   level smallint := 32767;
   taken integer := 0;
   places tid[];
-  careful boolean := false;
-  quotas bigint[];
 begin
+  if in_exchange then
+    -- It holds the rows of its settlements.
+    perform set_config('lock_timeout', '20ms', true);
+  end if;
   -- The same request may be sent twice concurrently. Query in a new statement, after the lock.
   perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
   select
@@ -127,82 +134,73 @@ begin
       level := (select max(f) from unnest(floor_priorities) f where f < level);
     end if;
     exit when level is null;
-    quotas := maxima;
-    begin
-      -- If several types compete, each may lock as many rows as are still wanted. Rows that are not taken are unlocked at
-      -- the end of this command.
-      places := array(
-        select l.ctid
-        from unnest(types, maxima) q (type, max)
-        cross join lateral (
-          select r.ctid, r.due_at, r.seq
-          from windlass.ready r
-          where r.type = q.type and r.priority = level and r.due_at <= now
-            and r.due_at >= coalesce((
-              select min(f.floor) from unnest(floor_types, floor_priorities, floors) f (type, priority, floor)
-              where f.type = q.type and f.priority = level
-            ), 0)
-            and (not careful or cardinality(windlass.lock_free_v1(array[r.job], 'no key update')) = 1)
-          order by r.due_at, r.seq
-          limit least(q.max, max_jobs - taken)
-          for update skip locked
-        ) l
-        order by l.due_at, l.seq
-        limit max_jobs - taken
-      );
-      if cardinality(places) > 0 then
-        if cardinality(places) < max_jobs - taken then
-          maxima := array(
-            select q.max - coalesce(c.jobs, 0)
-            from unnest(types, maxima) with ordinality q (type, max, n)
-            left join (
-              -- A subquery, so that the planner does not walk the index in order to group.
-              select r.type, count(*) as jobs
-              from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
-              group by r.type
-            ) c on c.type = q.type
-            order by q.n
-          );
-        end if;
-        -- The rows of `ready` are locked, so nobody else changes these jobs.
-        return query
-        with gone as (
-          delete from windlass.ready r where r.ctid = any (places) returning r.job, r.type, r.has_blockers
-        ), leased as (
-          insert into windlass.lease (request, until, type, jobs, has_blockers)
-          select by_request, windlass.later_v1(now, leases[array_position(types, g.type)]), g.type, array_agg(g.job), bool_or(g.has_blockers)
-          from gone g
-          group by g.type
-        ), counted as (
-          insert into windlass.tally (jobs, type, status)
-          select c.jobs * m.sign, c.type, m.status
-          from (select count(*) as jobs, g.type from gone g group by g.type) c
-          cross join (values (1, 'running'), (-1, 'pending')) m (sign, status)
-        )
-        update windlass.job j
-        set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
-          worker = by_worker, worker_name = by_name, request = by_request, ended = null,
-          lease_until = windlass.later_v1(now, leases[array_position(types, g.type)])
+    -- If several types compete, each may lock as many rows as are still wanted. Rows that are not taken are unlocked at
+    -- the end of this command.
+    places := array(
+      select l.ctid
+      from unnest(types, maxima) q (type, max)
+      cross join lateral (
+        select r.ctid, r.due_at, r.seq
+        from windlass.ready r
+        where r.type = q.type and r.priority = level and r.due_at <= now
+          and r.due_at >= coalesce((
+            select min(f.floor) from unnest(floor_types, floor_priorities, floors) f (type, priority, floor)
+            where f.type = q.type and f.priority = level
+          ), 0)
+          and (not careful or cardinality(windlass.lock_free_v1(array[r.job], 'no key update')) = 1)
+        order by r.due_at, r.seq
+        limit least(q.max, max_jobs - taken)
+        for update skip locked
+      ) l
+      order by l.due_at, l.seq
+      limit max_jobs - taken
+    );
+    if cardinality(places) > 0 then
+      if cardinality(places) < max_jobs - taken then
+        maxima := array(
+          select q.max - coalesce(c.jobs, 0)
+          from unnest(types, maxima) with ordinality q (type, max, n)
+          left join (
+            -- A subquery, so that the planner does not walk the index in order to group.
+            select r.type, count(*) as jobs
+            from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
+            group by r.type
+          ) c on c.type = q.type
+          order by q.n
+        );
+      end if;
+      -- The rows of `ready` are locked, so nobody else changes these jobs. The update comes last, and not in a subquery, so
+      -- that no job is copied before it is returned.
+      return query
+      with gone as (
+        delete from windlass.ready r where r.ctid = any (places) returning r.job, r.type, r.has_blockers
+      ), leased as (
+        insert into windlass.lease (request, until, type, jobs, has_blockers)
+        select
+          by_request, windlass.later_v1(now, leases[array_position(types, g.type)]), g.type, array_agg(g.job),
+          bool_or(g.has_blockers)
         from gone g
-        where j.id = any (array[g.job]) and j.status = 'pending'
-        returning
-          'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
-          j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
-          j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
-          j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
-          null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at),
-          j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
-      end if;
-    exception when lock_not_available or deadlock_detected then
-      -- The rule of `lock.sql` was broken for a moment, or an operator has locked a job. Look at the locks of the jobs too.
-      if careful then
-        raise;
-      end if;
-      careful := true;
-      places := '{}';
-      maxima := quotas;
-      level := level + 1;
-    end;
+        group by g.type
+      ), counted as (
+        insert into windlass.tally (jobs, type, status)
+        select c.jobs * m.sign, c.type, m.status
+        from (select count(*) as jobs, g.type from gone g group by g.type) c
+        cross join (values (1, 'running'), (-1, 'pending')) m (sign, status)
+      )
+      update windlass.job j
+      set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
+        worker = by_worker, worker_name = by_name, request = by_request, ended = null,
+        lease_until = windlass.later_v1(now, leases[array_position(types, g.type)])
+      from gone g
+      where j.id = any (array[g.job]) and j.status = 'pending'
+      returning
+        'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
+        j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
+        j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
+        j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
+        null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at),
+        j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
+    end if;
     taken := taken + cardinality(places);
   end loop;
   if exists (select from windlass.lease l where l.request = by_request and l.has_blockers) then

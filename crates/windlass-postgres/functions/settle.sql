@@ -254,6 +254,7 @@ create function windlass.complete_plain_v1(
 declare
   completed windlass.reply_v1;
   places tid[];
+  held uuid[];
   chains uuid[];
   marked uuid[];
   waited uuid[];
@@ -261,15 +262,19 @@ declare
 begin
   -- The update alone would not wait for transactions that attach jobs to these chains, see `lock.sql`. A job that the
   -- attempt no longer holds may be pending, and must not be locked here.
-  places := array(
-    select j.ctid
-    from unnest(jobs, fences) i (job, fence)
-    cross join lateral (
-      select j.ctid from windlass.job j where j.id = i.job and j.fence = i.fence and j.status = 'running' for update
-    ) j
-  );
-  if cardinality(places) < cardinality(jobs) then
+  select array_agg(j.ctid), array_agg(j.id) into places, held
+  from unnest(jobs, fences) i (job, fence)
+  cross join lateral (
+    select j.ctid, j.id from windlass.job j where j.id = i.job and j.fence = i.fence and j.status = 'running' for update
+  ) j;
+  if held is null then
     return null;
+  elsif cardinality(held) < cardinality(jobs) then
+    select array_agg(i.codec order by i.job), array_agg(i.output order by i.job), array_agg(i.retention order by i.job)
+    into codecs, outputs, retentions
+    from unnest(jobs, codecs, outputs, retentions) i (job, codec, output, retention)
+    where i.job = any (held);
+    jobs := held;
   end if;
   with ended as (
     -- The locked rows stay in their places, which spares a search of the index.

@@ -16,7 +16,7 @@ impl Execute for Acquire {
         let (floors, look) = call.floors().parameters(&self);
         let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).chain(floors).collect();
         let mut rows = AcquireRows::default();
-        for row in call.run(&call.statements().acquire, parameters).await? {
+        for row in call.run_careful(&call.statements().acquire, parameters).await? {
             rows.take(row.into())?;
         }
         let reply = rows.reply()?;

@@ -51,7 +51,7 @@ impl Execute for Exchange {
         let mut acquired = AcquireRows::default();
         // The row with the time separates the reply to the settle from the reply to the acquire.
         let mut settling = true;
-        for row in call.run(statement, parameters).await? {
+        for row in call.run_careful(statement, parameters).await? {
             settling &= row.part != "now";
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }

@@ -287,6 +287,30 @@ impl<'a, P: Provider> Call<'a, P> {
         statement: &Statement,
         parameters: Vec<Parameter>,
     ) -> Result<Vec<Row>> {
+        self.run_retrying(statement, parameters, |_| {}).await
+    }
+
+    /// Runs a statement whose last parameter is `careful`: whether it looks at locks that it need not meet. If it meets one
+    /// all the same, runs it again with this parameter.
+    pub(crate) async fn run_careful(
+        &mut self,
+        statement: &Statement,
+        mut parameters: Vec<Parameter>,
+    ) -> Result<Vec<Row>> {
+        parameters.push(Parameter::Number(Some(0)));
+        let with_care = |parameters: &mut Vec<Parameter>| {
+            parameters.pop();
+            parameters.push(Parameter::Number(Some(1)));
+        };
+        self.run_retrying(statement, parameters, with_care).await
+    }
+
+    async fn run_retrying(
+        &mut self,
+        statement: &Statement,
+        mut parameters: Vec<Parameter>,
+        before_retry: impl Fn(&mut Vec<Parameter>),
+    ) -> Result<Vec<Row>> {
         let store = self.store;
         store.round_trips.fetch_add(1, Ordering::Relaxed);
         if let Some(tx) = &mut self.tx {
@@ -307,6 +331,7 @@ impl<'a, P: Provider> Call<'a, P> {
                     return done.map_err(|error| name_role(error, &store.role));
                 }
             }
+            before_retry(&mut parameters);
             store.round_trips.fetch_add(1, Ordering::Relaxed);
         }
     }

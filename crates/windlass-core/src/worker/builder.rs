@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
@@ -81,8 +82,8 @@ impl<S: Store + ?Sized> Worker<S> {
     /// With a prefetch, the next job starts as soon as a handler ends, and each call to the store carries more jobs. This
     /// raises the throughput of short jobs. The worker holds leases on the waiting jobs and renews them, so no other worker
     /// runs them meanwhile, and a job with a higher priority that arrives later waits behind them. They are released when
-    /// the worker stops. Jobs of a handler with a [concurrency](HandlerOptions::concurrency) of its own are not acquired
-    /// in advance.
+    /// the worker stops. If the process crashes, their attempts count like those of running jobs. A handler with a
+    /// [concurrency](HandlerOptions::concurrency) of its own holds no more jobs than that.
     pub fn prefetch(mut self, jobs: u32) -> Self {
         self.settings.prefetch = jobs;
         self
@@ -450,6 +451,9 @@ impl<S: Store + ?Sized> Drop for Running<S> {
         self.engine.health.stopping();
         self.engine.stopping.cancel();
         self.engine.stopped.cancel();
+        if Handle::try_current().is_ok() {
+            self.engine.release_waiting();
+        }
         self.engine.abort_all();
         self.keepers.iter().for_each(JoinHandle::abort);
     }

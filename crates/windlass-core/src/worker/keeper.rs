@@ -30,12 +30,16 @@ const IDLE_SLEEP: Duration = Duration::from_secs(60);
 pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     while engine.client.store().capabilities().has(Capability::Workers) {
         let types = engine.handlers.iter().flat_map(|handler| handler.types.clone());
+        let running = {
+            let slots = engine.slots();
+            slots.running.len() - slots.waiting.len()
+        };
         let beat = Beat {
             worker: engine.id,
             name: engine.name.clone(),
             types: types.collect(),
             concurrency: engine.concurrency,
-            running: u32::try_from(engine.slots().running.len()).unwrap_or(u32::MAX),
+            running: u32::try_from(running).unwrap_or(u32::MAX),
             ttl: HEARTBEAT_TTL,
         };
         if let Err(error) = engine.client.store().beat(beat).await {

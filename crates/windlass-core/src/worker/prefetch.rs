@@ -9,20 +9,22 @@
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::any_attempt::HeldJob;
 use super::engine::Engine;
 use super::slot::{Slot, Slots, Stage};
-use super::task;
+use super::task::{self, AttemptTask};
 use crate::clock::far;
 use crate::command::Outcome;
-use crate::observer::Event;
 use crate::store::Store;
 
-/// A waiting job that is to start, and the index of its handler.
+/// A waiting job whose turn it is, and the index of its handler.
 struct Next {
     held: Arc<HeldJob>,
     handler: usize,
+    /// Whether the job may start: its lease has not ended, and nothing has asked its attempt to stop.
+    may_start: bool,
     /// Whether the keeper has to wake up earlier because of the job's timeout.
     wakes_keeper: bool,
 }
@@ -30,27 +32,34 @@ struct Next {
 impl<S: Store + ?Sized> Engine<S> {
     /// Starts waiting jobs while fewer handlers run than may.
     pub(super) fn start_waiting(self: &Arc<Self>) {
-        if self.stopping.is_cancelled() {
-            return self.release_waiting();
-        }
-        // A slot may be freed outside a runtime, when the worker is dropped. Nothing can start there.
+        // A slot may be freed outside a runtime, when the worker is dropped. Nothing can start or be settled there.
         if Handle::try_current().is_err() {
             return;
+        }
+        if self.stopping.is_cancelled() {
+            return self.release_waiting();
         }
         // Starting a job may free its slot at once, for example in a runtime that shuts down, and call this function again.
         // That call and those of other threads leave the rest to this loop, which checks again under the same lock.
         if std::mem::replace(&mut self.slots().is_starting, true) {
             return;
         }
-        while let Some(Next { held, handler, wakes_keeper }) = self.next_waiting() {
+        let mut starting = Starting { engine: self, is_over: false };
+        while let Some(Next { held, handler, may_start, wakes_keeper }) = self.next_waiting() {
             if wakes_keeper {
                 self.keeper_wake.notify_one();
             }
-            task::run(self, held, handler);
+            if may_start {
+                task::run(self, held, handler);
+            } else if let Some(attempt) = AttemptTask::new(self, held, handler) {
+                // A release cancels a job whose cancellation was requested, and changes nothing if the job is lost.
+                attempt.leave(Outcome::Release);
+            }
         }
+        starting.is_over = true;
     }
 
-    /// Returns the next job to start. If there is none, or if no more handlers may run, [`start_waiting`] is over.
+    /// Returns the next waiting job. If there is none, or if no more handlers may run, [`start_waiting`] is over.
     ///
     /// [`start_waiting`]: Self::start_waiting
     fn next_waiting(&self) -> Option<Next> {
@@ -61,18 +70,16 @@ impl<S: Store + ?Sized> Engine<S> {
                 slots.is_starting = false;
                 return None;
             };
-            // The keeper has freed the slot if the lease has ended.
-            let Some(handler) = slots.activate(&held, self) else { continue };
-            if !held.signal.reason().is_some_and(|reason| reason.is_lost()) {
-                let wake = slots.running.get(&held.id()).and_then(Slot::next_wake);
+            if let Some(handler) = slots.activate(&held, self) {
+                let slot = slots.running.get(&held.id());
+                let has_lease = slot.is_some_and(|slot| slot.lease_ends > Instant::now());
+                let may_start = has_lease && held.signal.reason().is_none();
+                let wake = slot.and_then(Slot::next_wake);
                 let wakes_keeper = wake.is_some_and(|wake| wake < slots.keeper_wakes_at);
-                return Some(Next { held, handler, wakes_keeper });
+                return Some(Next { held, handler, may_start, wakes_keeper });
             }
-            slots.running.remove(&held.id());
-            slots.active -= 1;
+            // Unlock before the job is dropped: the drop of a payload may run any code.
             drop(slots);
-            self.dispatcher().observe(&Event::AttemptLost(held.about()));
-            self.freed.notify_one();
         }
     }
 
@@ -82,12 +89,26 @@ impl<S: Store + ?Sized> Engine<S> {
         let waiting: Vec<_> = {
             let mut slots = self.slots();
             let waiting = std::mem::take(&mut slots.waiting).into_iter();
-            waiting.filter_map(|held| slots.activate(&held, self).map(|handler| (held, handler))).collect()
+            waiting.map(|held| (slots.activate(&held, self), held)).collect()
         };
-        for (held, handler) in waiting {
-            if let Some(attempt) = task::AttemptTask::new(self, held, handler) {
+        for (handler, held) in waiting {
+            if let Some(attempt) = handler.and_then(|handler| AttemptTask::new(self, held, handler)) {
                 attempt.leave(Outcome::Release);
             }
+        }
+    }
+}
+
+/// Lets other calls start waiting jobs if this one panics.
+struct Starting<'e, S: Store + ?Sized> {
+    engine: &'e Engine<S>,
+    is_over: bool,
+}
+
+impl<S: Store + ?Sized> Drop for Starting<'_, S> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.engine.slots().is_starting = false;
         }
     }
 }

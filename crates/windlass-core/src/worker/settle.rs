@@ -200,13 +200,19 @@ impl<S: Store + ?Sized> Engine<S> {
         if !self.client.store().capabilities().has(Capability::Exchange) || self.stopping.is_cancelled() {
             return None;
         }
+        // No jobs are waiting, and the loop has room for those that come: it acquires them when it is notified. An
+        // acquire would find nothing.
+        let has_backlog = self.has_backlog.load(Ordering::Relaxed);
+        if !has_backlog && !self.is_full() {
+            return None;
+        }
         if let Ok(permit) = self.acquiring.try_acquire() {
             return Some(permit);
         }
         // Acquires are in flight. While jobs are waiting, it pays to wait for one of them: a settlement alone would be
         // another round trip, and then the freed slot would need an acquire of its own, during which the next
         // settlement would go alone too, and so on.
-        if !self.has_backlog.load(Ordering::Relaxed) {
+        if !has_backlog {
             return None;
         }
         let permit = timeout(EXCHANGE_WAIT, self.acquiring.acquire());

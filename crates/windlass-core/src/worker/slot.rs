@@ -79,8 +79,8 @@ pub(super) struct Slot {
 
 impl Slots {
     /// Returns the number of free slots, and how many more jobs each handler may run. Slots that are reserved for
-    /// acquires are not free. Jobs of a handler with a concurrency of its own are not acquired in advance: they would
-    /// keep others from starting.
+    /// acquires are not free. A handler with a concurrency of its own never holds more jobs than it may run, so a waiting
+    /// job can always start when a handler ends.
     pub(super) fn free<S: Store + ?Sized>(&self, engine: &Engine<S>) -> (u32, Vec<u32>) {
         // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it
         // acquires a job for it.
@@ -180,14 +180,21 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Frees slots, unless that has happened already.
     pub(super) fn vacate(self: &Arc<Self>, attempts: impl Iterator<Item = (JobId, Fence)>) {
-        let mut is_uncovered = self.stopping.is_cancelled();
+        let mut is_uncovered = false;
         let mut vacated = Vec::new();
         let has_waiting = {
             let mut slots = self.slots();
             for attempt in attempts {
                 let Some(slot) = slots.running.remove(&attempt) else { continue };
                 is_uncovered |= !slot.leaving;
-                slots.active -= u32::from(slot.stage == Stage::Active);
+                match slot.stage {
+                    Stage::Active => slots.active -= 1,
+                    Stage::Waiting => {
+                        let place = slots.waiting.iter().position(|held| held.id() == attempt);
+                        vacated.extend(place.and_then(|place| slots.waiting.remove(place)));
+                    }
+                    Stage::Ended => {}
+                }
                 vacated.push(slot.held);
             }
             !slots.waiting.is_empty()
@@ -195,9 +202,12 @@ impl<S: Store + ?Sized> Engine<S> {
         if has_waiting {
             self.start_waiting();
         }
-        // An exchange has already acquired for a slot that is leaving, so the loop need not. During a stop,
-        // `emptied` waits for every slot: notify in any case.
-        if is_uncovered && !vacated.is_empty() {
+        // An exchange has already acquired for a slot that is leaving, so the loop need not. If the loop had room when it
+        // last checked, it waits for notifications and due times, and has only more room now. It sets `full` before it
+        // counts the slots: it has counted without these, or `full` is still set here. During a stop, `emptied` waits for
+        // every slot: notify in any case.
+        let is_awaited = is_uncovered && self.is_full() || self.stopping.is_cancelled();
+        if is_awaited && !vacated.is_empty() {
             self.freed.notify_one();
         }
         // The jobs are dropped here, without the lock: the drop of a payload may run any code.

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use windlass_conformance::{LEASE, Subject, complete, continue_with, continue_with_chains, race, type_name};
 use windlass_core::command::{
-    Acquired, Create, Created, NewChain, Pause, Renew, RenewLease, Renewed, Settle, Settled, Settlement,
+    Acquired, Count, Create, Created, NewChain, Pause, Renew, RenewLease, Renewed, Settle, Settled,
+    Settlement, Types,
 };
 use windlass_core::{Client, ErrorKind, Status, Store, Transactional};
 use windlass_postgres::{PostgresStore, Sqlx};
@@ -391,4 +392,27 @@ async fn locked_jobs_do_not_hide_other_expired_leases() {
     let reaped = s.run(reap).await.reaped;
     assert_eq!(reaped.iter().map(|reaped| reaped.job.job).collect::<Vec<_>>(), [last.job.id]);
     database.store.rollback(tx).await.unwrap();
+}
+
+/// An operator has locked a pending job, against the rule that locks its row of `ready` first. Acquires skip it, return each
+/// other job once, and count them once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquire_skips_a_job_that_an_operator_has_locked() {
+    let database = Database::new().await;
+    let s = database.subject();
+    let chains: Vec<_> = (0..10).map(|_| s.start("a").build()).collect();
+    let locked = chains[5].id;
+    s.create(chains.clone()).await;
+    let mut tx = database.pool.begin().await.unwrap();
+    let lock = database.sql("select id from {}.job where id = $1 for update");
+    sqlx::query(lock).bind(locked.as_uuid()).execute(&mut *tx).await.unwrap();
+    let mut acquired: Vec<_> = s.acquire("a", 10).await.iter().map(|acquired| acquired.job.chain).collect();
+    acquired.sort();
+    let mut others: Vec<_> = chains.iter().map(|chain| chain.id).filter(|chain| *chain != locked).collect();
+    others.sort();
+    assert_eq!(acquired, others);
+    tx.rollback().await.unwrap();
+    let count = database.store.count(Count { types: Types::All }).await.unwrap();
+    assert_eq!((count.types[0].pending, count.types[0].running), (1, 9));
+    assert_eq!(s.acquire_one("a").await.job.chain, locked);
 }

@@ -78,8 +78,7 @@ async fn the_schema_is_the_one_in_the_golden_file() {
 const JOB: &[&str] = &[
     "UUID", "UUID", "UUID", "UUID", "UUID", "TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "TEXT",
     "TEXT", "INT4", "INT2", "INT8", "INT8", "INT8", "INT8", "INT8", "INT8", "BOOL", "INT8", "INT8", "INT8",
-    "BYTEA", "BYTEA", "UUID[]", "TEXT[]", "BOOL[]", "TEXT", "TEXT", "INT8", "INT8", "INT8", "INT8",
-    "INT8",
+    "BYTEA", "BYTEA", "UUID[]", "TEXT[]", "BOOL[]", "TEXT", "TEXT", "INT8", "INT8", "INT8", "INT8", "INT8",
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use windlass_core::command::Outcome;
+use windlass_core::command::{CancelMode, Outcome};
 use windlass_core::{
     AnyAttempt, Attempt, Backoff, BoxFuture, Closing, Done, Ended, HandlerOptions, Hooks, Inner, JobOptions,
     Middleware, Payload, Stage,
@@ -39,7 +39,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         ),
         behavior!(
             "worker.prefetch_lost",
-            "A job that was acquired in advance and then deleted does not run.",
+            "A job that was acquired in advance and then deleted or cancelled does not run.",
             ["never 2"],
             prefetch_lost
         ),
@@ -207,16 +207,23 @@ async fn prefetch_lost<S: Store>(scene: Scene<S>) {
             Ok::<_, BoxError>(job.input().number)
         }
     };
-    let chains = scene.client.start_many((0..3).map(|number| Number { number })).await.unwrap();
+    let chains = scene.client.start_many((0..4).map(|number| Number { number })).await.unwrap();
     let options = HandlerOptions::new().lease(Duration::from_secs(2)).renewal(Duration::from_millis(100));
     let worker =
-        scene.worker().concurrency(1).prefetch(2).handle_with(options, number).start().await.unwrap();
-    scene.job_that("three jobs are leased", chains[2], |job| job.status == Status::Running).await;
+        scene.worker().concurrency(1).prefetch(3).handle_with(options, number).start().await.unwrap();
+    scene.job_that("four jobs are leased", chains[3], |job| job.status == Status::Running).await;
     scene.client.delete(vec![chains[1].into()]).await.unwrap();
-    scene.sees("the waiting job is lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
-    gate.open(3);
-    scene.output(chains[2]).await;
-    assert_eq!(lines.all(), ["0", "2"]);
+    scene.client.cancel(chains[2], CancelMode::Ask).await.unwrap();
+    scene.sees("the deleted job is lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
+    let cancelled = chains[2].id().first_job();
+    let renewed = |event: &Event| matches!(event, Event::LeaseRenewed(about) if about.job == cancelled);
+    // The second renewal from now on began after the cancellation.
+    let renewals = scene.seen.count(renewed) + 2;
+    scene.sees("the worker knows of the cancellation", renewals, renewed).await;
+    gate.open(4);
+    scene.output(chains[3]).await;
+    scene.job_that("it is cancelled", chains[2], |job| job.status == Status::Cancelled).await;
+    assert_eq!(lines.all(), ["0", "3"]);
     scene.stop([worker]).await;
 }
 
