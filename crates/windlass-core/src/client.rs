@@ -68,6 +68,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client of a store: starts, awaits, queries and changes chains. Cheap to clone; clones share everything.
 ///
+/// In a field or an argument, name the alias for your store: `windlass::postgres::Client`, `sqlite::Client` and so on.
 /// `Client<dyn Store>` is the same client for tools that do not know the type of their store.
 pub struct Client<S: ?Sized> {
     pub(crate) shared: Arc<Shared<S>>,

@@ -142,8 +142,15 @@ impl Failure {
             None => error.downcast_ref::<Error>().filter(|error| error.is_fatal()).map(|_| Retry::Never),
         };
         // The decision shows in what happens to the job, so the text omits it.
-        let texts = chain.iter().filter(|error| !error.is::<Decision>()).map(ToString::to_string);
-        let text = texts.collect::<Vec<_>>().join(": ");
+        let mut texts: Vec<String> = Vec::new();
+        for error in chain.iter().filter(|error| !error.is::<Decision>()) {
+            let text = error.to_string();
+            // Some errors, such as those of sqlx, repeat the text of their source.
+            if texts.last().is_none_or(|last| !last.ends_with(&text)) {
+                texts.push(text);
+            }
+        }
+        let text = texts.join(": ");
         Self {
             text: ErrorText::new(text),
             retry: chain.iter().find_map(decision).unwrap_or(Retry::AfterBackoff),
@@ -179,6 +186,27 @@ mod tests {
         check(RetryAfter::new(DELAY, "broken"), "broken", Retry::After(DELAY));
         check(Fatal::new(RetryAfter::new(DELAY, "broken")), "broken", Retry::Never);
         check(RetryAfter::new(DELAY, Fatal::new("broken")), "broken", Retry::After(DELAY));
+    }
+
+    #[test]
+    fn a_text_that_repeats_its_source_is_taken_once() {
+        #[derive(Debug)]
+        struct Outer(BoxError);
+        impl fmt::Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "error returned from database: {}", self.0)
+            }
+        }
+        impl StdError for Outer {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&*self.0)
+            }
+        }
+        check(
+            Outer("no such column".into()),
+            "error returned from database: no such column",
+            Retry::AfterBackoff,
+        );
     }
 
     #[test]

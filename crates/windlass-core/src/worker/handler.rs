@@ -35,7 +35,7 @@ use crate::store::{BoxFuture, Store, Transactional};
     note = "a handler is an `async fn(Ctx<J>)` that returns `Result<J::Output, _>` or `Result<Next<J>, _>`, or an \
             `async fn(Attempt<J, S>)` that returns `Result<Done<J, S>, _>`, where `S` is the worker's store",
     note = "the `Ctx` or `Attempt` is the first argument; the others are values of the application: `Data<T>`, passed to \
-            the worker with `.data(value)`",
+            the worker with `.data(value)`, where `T` is `Clone + Send + Sync`",
     note = "the function is `async` and returns a `Result`, whose error converts into `BoxError`",
     note = "its future is `Send`: it holds no `Rc`, `RefCell` borrow or `MutexGuard` across an `.await`"
 )]
