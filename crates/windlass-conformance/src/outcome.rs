@@ -1,6 +1,6 @@
 //! Shorthands for values that cases use often.
 
-use windlass_core::command::{NewChain, NextJob, Outcome, Schedule};
+use windlass_core::command::{DueTime, NewChain, NextJob, Outcome};
 use windlass_core::{ErrorText, Key, Payload, TypeName};
 
 use crate::subject::millis;
@@ -50,25 +50,25 @@ pub const fn continue_with_chains(next: NextJob, create: Vec<NewChain>) -> Outco
 /// Fails the attempt; the job is due again immediately.
 #[must_use]
 pub fn retry(error: &str) -> Outcome {
-    Outcome::Retry { schedule: Schedule::Now, error: ErrorText::new(error) }
+    Outcome::Retry { schedule: DueTime::Now, error: ErrorText::new(error) }
 }
 
 /// Fails the attempt; the job is due again after this many milliseconds.
 #[must_use]
 pub fn retry_after(ms: u64, error: &str) -> Outcome {
-    Outcome::Retry { schedule: Schedule::After(millis(ms)), error: ErrorText::new(error) }
+    Outcome::Retry { schedule: DueTime::After(millis(ms)), error: ErrorText::new(error) }
 }
 
 /// Reschedules the job without counting the attempt, optionally with an error.
 #[must_use]
-pub fn reschedule(schedule: Schedule, error: Option<&str>) -> Outcome {
+pub fn reschedule(schedule: DueTime, error: Option<&str>) -> Outcome {
     Outcome::Reschedule { schedule, error: error.map(ErrorText::new) }
 }
 
 /// Reschedules the job by this many milliseconds, without counting the attempt and without an error.
 #[must_use]
 pub fn reschedule_after(ms: u64) -> Outcome {
-    reschedule(Schedule::After(millis(ms)), None)
+    reschedule(DueTime::After(millis(ms)), None)
 }
 
 /// Fails the job permanently.

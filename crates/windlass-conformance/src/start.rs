@@ -1,6 +1,6 @@
 use std::future::IntoFuture;
 
-use windlass_core::command::{Create, Created, NewBlocker, NewChain, NewJob, NewKey, NextJob, Schedule};
+use windlass_core::command::{Create, Created, DueTime, NewBlocker, NewChain, NewJob, NewKey, NextJob};
 use windlass_core::{
     BoxFuture, ChainId, JobId, KeyHold, OnBlockerFailure, Payload, Retention, Timestamp, TraceContext,
 };
@@ -52,13 +52,13 @@ impl<'a> Start<'a> {
 
     /// Delays the job by this many milliseconds.
     pub fn after(mut self, ms: u64) -> Self {
-        self.chain.job.schedule = Schedule::After(millis(ms));
+        self.chain.job.schedule = DueTime::After(millis(ms));
         self
     }
 
     /// Makes the job due at this time.
     pub const fn at(mut self, at: Timestamp) -> Self {
-        self.chain.job.schedule = Schedule::At(at);
+        self.chain.job.schedule = DueTime::At(at);
         self
     }
 

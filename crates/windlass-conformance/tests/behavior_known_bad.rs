@@ -103,10 +103,10 @@ impl Bad {
         match (self.fault, &mut settlement.outcome) {
             (Fault::ReleaseCounted, outcome @ Outcome::Release) => {
                 let error = ErrorText::new("released");
-                *outcome = Outcome::Retry { schedule: Schedule::After(Millis::ZERO), error };
+                *outcome = Outcome::Retry { schedule: DueTime::After(Millis::ZERO), error };
             }
             (Fault::DelayIgnored, Outcome::Retry { schedule, .. }) => {
-                *schedule = Schedule::After(Millis::ZERO)
+                *schedule = DueTime::After(Millis::ZERO)
             }
             _ => {}
         }

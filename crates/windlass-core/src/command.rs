@@ -11,8 +11,8 @@ mod registry;
 mod work;
 
 pub use create::{
-    Create, CreateReply, Created, Durability, Existing, JobSummary, NewBlocker, NewChain, NewJob, NewKey,
-    Schedule,
+    Create, CreateReply, Created, DueTime, Durability, Existing, JobSummary, NewBlocker, NewChain, NewJob,
+    NewKey,
 };
 pub use manage::{
     Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Expire,

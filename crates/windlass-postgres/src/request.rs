@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::Payload;
-use windlass_core::command::{NewChain, NewJob, NextJob, Outcome, Schedule, Settlement, Step, Target, Types};
+use windlass_core::command::{DueTime, NewChain, NewJob, NextJob, Outcome, Settlement, Step, Target, Types};
 use windlass_core::{ErrorText, Millis, TypeName};
 
 use crate::enum_text::enum_text;
@@ -193,7 +193,7 @@ struct OutcomeColumns<'a> {
     outcome: &'static str,
     output: Option<&'a Payload>,
     error: Option<&'a ErrorText>,
-    schedule: Option<Schedule>,
+    schedule: Option<DueTime>,
     retention: Option<Millis>,
     create: &'a [NewChain],
     next: Option<&'a NextJob>,
@@ -397,10 +397,10 @@ fn number(count: usize) -> i64 {
 }
 
 /// Returns the due time or the delay of a schedule. Both are null for now.
-fn schedule(schedule: Schedule) -> (Option<i64>, Option<i64>) {
+fn schedule(schedule: DueTime) -> (Option<i64>, Option<i64>) {
     match schedule {
-        Schedule::Now => (None, None),
-        Schedule::At(at) => (Some(at.as_millis()), None),
-        Schedule::After(delay) => (None, Some(span(delay))),
+        DueTime::Now => (None, None),
+        DueTime::At(at) => (Some(at.as_millis()), None),
+        DueTime::After(delay) => (None, Some(span(delay))),
     }
 }

@@ -2,7 +2,7 @@
 
 use redis::Value;
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Create, CreateReply, Created, JobSummary, NewChain, Schedule};
+use windlass_core::command::{Create, CreateReply, Created, DueTime, JobSummary, NewChain};
 use windlass_core::{Result, Status, Timestamp};
 
 use crate::flat::{self, Arguments};
@@ -81,9 +81,9 @@ fn flat_arguments(request: &Create, now: Option<i64>) -> Option<Vec<Vec<u8>>> {
             }
         }
         let (schedule, time) = match chain.job.schedule {
-            Schedule::Now => (0, 0),
-            Schedule::At(at) => (1, at.as_millis()),
-            Schedule::After(delay) => (2, i64::try_from(delay.get()).ok()?),
+            DueTime::Now => (0, 0),
+            DueTime::At(at) => (1, at.as_millis()),
+            DueTime::After(delay) => (2, i64::try_from(delay.get()).ok()?),
         };
         let schedule = schedule + if chain.key.is_some() { KEYED } else { 0 };
         let mut item = vec![u8::try_from(latest + 1).ok()?, schedule];
@@ -112,9 +112,9 @@ fn flat_arguments(request: &Create, now: Option<i64>) -> Option<Vec<Vec<u8>>> {
 /// Returns the reply for a chain that the short path created at this time.
 fn created(chain: &NewChain, now: Timestamp) -> Created {
     let due_at = match chain.job.schedule {
-        Schedule::Now => now,
-        Schedule::At(at) => at.max(now),
-        Schedule::After(delay) => now + delay,
+        DueTime::Now => now,
+        DueTime::At(at) => at.max(now),
+        DueTime::After(delay) => now + delay,
     };
     let job = JobSummary { job: chain.id.first_job(), chain: chain.id, status: Status::Pending, due_at };
     Created::New { job, repeated: false }

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_bytes::ByteBuf;
 use windlass_core::command::{
-    ClosedChain, Created, Existing, JobSummary, Lost, NewBlocker, NewChain, NewJob, NewKey, Ripple, Schedule,
+    ClosedChain, Created, DueTime, Existing, JobSummary, Lost, NewBlocker, NewChain, NewJob, NewKey, Ripple,
     Target, Types, Unblocked,
 };
 use windlass_core::{
@@ -110,12 +110,12 @@ impl<'a> NewJobOut<'a> {
     }
 }
 
-impl From<Schedule> for ScheduleOut {
-    fn from(schedule: Schedule) -> Self {
+impl From<DueTime> for ScheduleOut {
+    fn from(schedule: DueTime) -> Self {
         match schedule {
-            Schedule::Now => Self::default(),
-            Schedule::At(at) => Self { at: Some(at.as_millis()), after: None },
-            Schedule::After(delay) => Self { at: None, after: Some(delay.get()) },
+            DueTime::Now => Self::default(),
+            DueTime::At(at) => Self { at: Some(at.as_millis()), after: None },
+            DueTime::After(delay) => Self { at: None, after: Some(delay.get()) },
         }
     }
 }

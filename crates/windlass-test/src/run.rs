@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::Notify;
 use windlass_core::command::{
-    Acquire, Create, Created, NewChain, NewJob, NewKey, Outcome, Pause, Quota, Schedule, Settle, Settlement,
+    Acquire, Create, Created, DueTime, NewChain, NewJob, NewKey, Outcome, Pause, Quota, Settle, Settlement,
 };
 use windlass_core::{
     AnyAttempt, Blockers, BoxError, BoxFuture, ChainId, Client, Ended, Error, ErrorKind, ErrorText, Event,
@@ -247,7 +247,7 @@ async fn fail_one_attempt(store: &impl Store, job_type: &str) -> Result<()> {
         return Err(Error::new(ErrorKind::Invalid, text));
     };
     let error = ErrorText::new("an earlier attempt failed");
-    let outcome = Outcome::Retry { schedule: Schedule::Now, error };
+    let outcome = Outcome::Retry { schedule: DueTime::Now, error };
     let settlement = Settlement { job: acquired.job.id, fence: acquired.job.fence, outcome };
     store.settle(Settle { settlements: vec![settlement] }).await?;
     Ok(())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use windlass::command::{Created, NewBlocker, NewChain, NewJob, NewKey, Schedule};
+use windlass::command::{Created, DueTime, NewBlocker, NewChain, NewJob, NewKey};
 use windlass::name::{Key, TypeName};
 use windlass::record::Payload;
 use windlass::time::Millis;
@@ -129,9 +129,9 @@ impl Batch for Starts<'_> {
 fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<NewChain> {
     let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
     new.job.schedule = match (options.delay, options.at) {
-        (Some(delay), _) => Schedule::After(Millis::try_from(delay)?),
-        (None, Some(at)) => Schedule::At(at),
-        (None, None) => Schedule::Now,
+        (Some(delay), _) => DueTime::After(Millis::try_from(delay)?),
+        (None, Some(at)) => DueTime::At(at),
+        (None, None) => DueTime::Now,
     };
     new.job.priority = options.priority.unwrap_or_default();
     new.job.max_attempts = options.max_attempts.or(JobOptions::default().max_attempts);

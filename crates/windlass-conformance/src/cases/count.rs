@@ -177,7 +177,7 @@ async fn history(s: Subject) {
     let job = s.start("a").await.first_job();
     let outcomes = [
         (retry("one"), AttemptEnd::Retried, 1, Some("one")),
-        (reschedule(Schedule::Now, Some("two")), AttemptEnd::Rescheduled, 2, Some("two")),
+        (reschedule(DueTime::Now, Some("two")), AttemptEnd::Rescheduled, 2, Some("two")),
         (release(), AttemptEnd::Released, 2, None),
         (retry("three"), AttemptEnd::Retried, 2, Some("three")),
         (complete("1"), AttemptEnd::Completed, 3, None),

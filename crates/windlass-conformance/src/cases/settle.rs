@@ -157,14 +157,14 @@ async fn retries(s: Subject) {
 
 async fn retry_at(s: Subject) {
     s.start("a").await;
-    let schedule = Schedule::At(s.now() + millis(7_000));
+    let schedule = DueTime::At(s.now() + millis(7_000));
     let attempt = s.work("a", Outcome::Retry { schedule, error: ErrorText::new("no") }).await;
     assert_eq!(s.job(attempt.job.id).await.due_at, s.now() + millis(7_000));
 }
 
 async fn retry_past(s: Subject) {
     s.start("a").await;
-    let past = Schedule::At(s.now());
+    let past = DueTime::At(s.now());
     s.advance(1_000);
     let attempt = s.work("a", Outcome::Retry { schedule: past, error: ErrorText::new("no") }).await;
     assert_eq!(s.job(attempt.job.id).await.due_at, s.now());
@@ -199,7 +199,7 @@ async fn reschedules(s: Subject) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
     let at = s.now() + millis(5_000);
-    let applied = s.apply(&attempt, reschedule(Schedule::At(at), Some("later"))).await;
+    let applied = s.apply(&attempt, reschedule(DueTime::At(at), Some("later"))).await;
     assert_eq!(
         applied.job,
         JobSummary { job: attempt.job.id, chain: id, status: Status::Pending, due_at: at }
@@ -219,7 +219,7 @@ async fn reschedule_error(s: Subject) {
     s.work("a", retry("before")).await;
     let attempt = s.work("a", reschedule_after(0)).await;
     assert_eq!(s.job(attempt.job.id).await.error, Some(ErrorText::new("before")));
-    let attempt = s.work("a", reschedule(Schedule::Now, Some("after"))).await;
+    let attempt = s.work("a", reschedule(DueTime::Now, Some("after"))).await;
     assert_eq!(s.job(attempt.job.id).await.error, Some(ErrorText::new("after")));
 }
 
@@ -235,7 +235,7 @@ async fn reschedule_maximum(s: Subject) {
 
 async fn reschedule_past(s: Subject) {
     s.start("a").await;
-    let past = Schedule::At(s.now());
+    let past = DueTime::At(s.now());
     s.advance(1_000);
     let attempt = s.work("a", reschedule(past, None)).await;
     assert_eq!(s.job(attempt.job.id).await.due_at, s.now());

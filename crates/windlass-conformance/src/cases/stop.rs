@@ -167,7 +167,7 @@ async fn carried_refused(s: Subject) {
 async fn error(s: Subject) {
     let outcomes = [
         (retry("now"), "now"),
-        (reschedule(Schedule::Now, Some("now")), "now"),
+        (reschedule(DueTime::Now, Some("now")), "now"),
         (reschedule_after(0), "before"),
         (release(), "before"),
     ];

@@ -4,9 +4,10 @@ use std::mem::discriminant;
 use fastrand::Rng;
 use windlass_core::command::{
     Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
-    Create, Created, Delete, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts, ListChains,
-    ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew, RenewLease, Reply,
-    Retry, RetryTarget, Schedule, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger, Types,
+    Create, Created, Delete, DueTime, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts,
+    ListChains, ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew,
+    RenewLease, Reply, Retry, RetryTarget, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger,
+    Types,
 };
 use windlass_core::model::Model;
 use windlass_core::{
@@ -179,7 +180,7 @@ impl Generator {
         }
         for schedule in schedules {
             if self.rng().u32(..8) == 0 {
-                *schedule = Schedule::At(now + millis(self.rng().u64(1..5_000)));
+                *schedule = DueTime::At(now + millis(self.rng().u64(1..5_000)));
             }
         }
     }

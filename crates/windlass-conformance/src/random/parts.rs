@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use windlass_core::command::{NewBlocker, NewChain, NewJob, NewKey, NextJob, Outcome, Schedule, Step};
+use windlass_core::command::{DueTime, NewBlocker, NewChain, NewJob, NewKey, NextJob, Outcome, Step};
 use windlass_core::uuid::Uuid;
 use windlass_core::{
     ChainId, Codec, ErrorText, JobId, Key, KeyHold, OnBlockerFailure, Payload, Retention, Timestamp,
@@ -130,11 +130,11 @@ impl Parts {
             .then(|| TraceContext::new(format!("00-{number}")).expect("a valid trace context"))
     }
 
-    fn schedule(&mut self) -> Schedule {
+    fn schedule(&mut self) -> DueTime {
         match self.rng.u32(..6) {
-            0 => Schedule::After(millis(self.rng.u64(..5_000))),
-            1 => Schedule::At(Timestamp::from_millis(self.rng.i64(0..1_000)).expect("a time in 1970")),
-            _ => Schedule::Now,
+            0 => DueTime::After(millis(self.rng.u64(..5_000))),
+            1 => DueTime::At(Timestamp::from_millis(self.rng.i64(0..1_000)).expect("a time in 1970")),
+            _ => DueTime::Now,
         }
     }
 

@@ -250,7 +250,7 @@ macro_rules! job_options {
         /// Delays the job: it is due after this delay.
         pub fn after(self, delay: std::time::Duration) -> Self {
             self.with_job(|job| {
-                job.schedule = $crate::command::Schedule::After($crate::Millis::try_from(delay)?);
+                job.schedule = $crate::command::DueTime::After($crate::Millis::try_from(delay)?);
                 Ok(())
             })
         }
@@ -259,7 +259,7 @@ macro_rules! job_options {
         /// [`SystemTime`](std::time::SystemTime) or a [`Timestamp`](crate::Timestamp).
         pub fn at(self, at: impl Into<$crate::Timestamp>) -> Self {
             self.with_job(|job| {
-                job.schedule = $crate::command::Schedule::At(at.into());
+                job.schedule = $crate::command::DueTime::At(at.into());
                 Ok(())
             })
         }

@@ -38,7 +38,7 @@ pub struct NewJob {
     /// The job's input.
     pub input: Payload,
     /// When the job is due.
-    pub schedule: Schedule,
+    pub schedule: DueTime,
     /// The priority: jobs with higher priority run first. Default: 0.
     pub priority: i8,
     /// The maximum number of attempts: the last one's failure is final. `None` means no limit.
@@ -58,7 +58,7 @@ impl NewJob {
         Self {
             job_type,
             input,
-            schedule: Schedule::Now,
+            schedule: DueTime::Now,
             priority: 0,
             max_attempts: None,
             blockers: Vec::new(),
@@ -122,7 +122,7 @@ impl Create {
 
 /// When a job is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Schedule {
+pub enum DueTime {
     /// Immediately.
     #[default]
     Now,
@@ -133,7 +133,7 @@ pub enum Schedule {
     After(Millis),
 }
 
-impl Schedule {
+impl DueTime {
     /// Returns the due time: never earlier than `now`.
     #[must_use]
     pub fn due(self, now: Timestamp) -> Timestamp {

@@ -1,4 +1,4 @@
-use crate::command::create::{Created, JobSummary, NewChain, NewJob, Schedule};
+use crate::command::create::{Created, DueTime, JobSummary, NewChain, NewJob};
 use crate::command::query::Types;
 use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
@@ -217,14 +217,14 @@ pub enum Outcome {
     /// The attempt failed. Retries the job, or fails it if this was the last attempt.
     Retry {
         /// When to retry.
-        schedule: Schedule,
+        schedule: DueTime,
         /// The error of the attempt.
         error: ErrorText,
     },
     /// Runs the job again at another time. The attempt does not count.
     Reschedule {
         /// When to run the job again.
-        schedule: Schedule,
+        schedule: DueTime,
         /// The reason, stored as the job's latest error. `None` keeps the previous error.
         error: Option<ErrorText>,
     },
@@ -264,7 +264,7 @@ impl Outcome {
     /// Returns the outcome that runs the job again after `delay`. The attempt does not count.
     #[must_use]
     pub const fn reschedule(delay: Millis) -> Self {
-        Self::Reschedule { schedule: Schedule::After(delay), error: None }
+        Self::Reschedule { schedule: DueTime::After(delay), error: None }
     }
 
     /// Returns the chains that the outcome carries.

@@ -6,7 +6,7 @@ use super::row::{ChainRow, JobRow};
 use super::rows::Stop;
 use super::{Execution, Rows};
 use crate::command::{
-    Applied, Created, NewChain, NextJob, Outcome, Ripple, Schedule, Settle, SettleReply, Settled, Settlement,
+    Applied, Created, DueTime, NewChain, NextJob, Outcome, Ripple, Settle, SettleReply, Settled, Settlement,
 };
 use crate::error::Result;
 use crate::id::{ChainId, WorkerId};
@@ -123,7 +123,7 @@ impl<R: Rows> Execution<'_, R> {
     fn reschedule(
         &mut self,
         row: Arc<JobRow>,
-        schedule: Schedule,
+        schedule: DueTime,
         error: Option<ErrorText>,
     ) -> Result<Applied> {
         self.requeue(row, schedule.due(self.now), error, AttemptEnd::Rescheduled)

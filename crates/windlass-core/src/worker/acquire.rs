@@ -17,7 +17,7 @@ use super::settle::Settling;
 use super::slot::Outstanding;
 use super::task;
 use crate::client::{Announcements, answered};
-use crate::command::{Acquire, AcquireReply, Acquired, Outcome, Quota, Schedule};
+use crate::command::{Acquire, AcquireReply, Acquired, DueTime, Outcome, Quota};
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::limit::BATCH_MAX_ITEMS;
@@ -168,7 +168,7 @@ impl<S: Store + ?Sized> Engine<S> {
         self.dispatcher().observe(&Event::HandlerMissing(held.about()));
         let text = format!("worker {} has no handler for job type `{}`", self.id, held.acquired.job.job_type);
         let outcome = Outcome::Reschedule {
-            schedule: Schedule::After(UNHANDLED_DELAY),
+            schedule: DueTime::After(UNHANDLED_DELAY),
             error: Some(ErrorText::new(text)),
         };
         let engine = Arc::clone(self);

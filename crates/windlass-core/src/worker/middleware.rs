@@ -7,7 +7,7 @@ use super::BoxError;
 use super::any_attempt::AnyAttempt;
 use super::ended::Ended;
 use super::failure::error_text;
-use crate::command::{Outcome, Schedule};
+use crate::command::{DueTime, Outcome};
 use crate::error::Result;
 use crate::store::BoxFuture;
 use crate::time::Millis;
@@ -73,7 +73,7 @@ impl Inner {
     ///
     /// An error if the delay is too long to be stored.
     pub async fn reschedule(self, delay: Duration) -> Result<Ended> {
-        let schedule = Schedule::After(Millis::try_from(delay)?);
+        let schedule = DueTime::After(Millis::try_from(delay)?);
         Ok(self.pipeline.settle(Outcome::Reschedule { schedule, error: None }).await)
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::BoxError;
 use super::failure::error_text;
 use crate::client::{IntoPlan, change_planned, job_options, new_job};
-use crate::command::{NewBlocker, NewChain, NewJob, NextJob, Outcome, Schedule};
+use crate::command::{DueTime, NewBlocker, NewChain, NewJob, NextJob, Outcome};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::JobId;
 use crate::job::{Blockers, IsReady, Job, NeedsBlockedBy, Ready, Then};
@@ -36,7 +36,7 @@ impl<J: Job> Next<J> {
 
     /// Runs the job again after this delay. The attempt does not count.
     pub fn reschedule(delay: Duration) -> Self {
-        let schedule = Millis::try_from(delay).map(Schedule::After);
+        let schedule = Millis::try_from(delay).map(DueTime::After);
         Self(
             schedule.map(|schedule| Outcome::Reschedule { schedule, error: None }).map_err(Into::into),
             PhantomData,
@@ -46,7 +46,7 @@ impl<J: Job> Next<J> {
     /// Runs the job again at this time, a [`SystemTime`](std::time::SystemTime) or a [`Timestamp`]. The attempt does
     /// not count.
     pub fn reschedule_at(at: impl Into<Timestamp>) -> Self {
-        Self(Ok(Outcome::Reschedule { schedule: Schedule::At(at.into()), error: None }), PhantomData)
+        Self(Ok(Outcome::Reschedule { schedule: DueTime::At(at.into()), error: None }), PhantomData)
     }
 
     /// Stores the reason for a reschedule. Invalid with any other outcome.

@@ -23,7 +23,7 @@ use super::middleware::{Inner, Pipeline};
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use super::slot::SlotGuard;
 use super::stages::Scope;
-use crate::command::{Acquired, Outcome, Schedule, Settled};
+use crate::command::{Acquired, DueTime, Outcome, Settled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
 use crate::observer::Event;
@@ -336,7 +336,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                 self.handler.options.backoff.delay(self.held.acquired.job.attempt, chance)
             }
         };
-        Outcome::Retry { schedule: Schedule::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
+        Outcome::Retry { schedule: DueTime::After(Millis::try_from(delay).unwrap_or(Millis::MAX)), error }
     }
 
     /// Marks the handler as ended.
@@ -373,6 +373,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Returns the outcome that runs the job again after a second. The attempt does not count.
 fn reschedule(error: String) -> Outcome {
-    let schedule = Schedule::After(Millis::from_secs(1));
+    let schedule = DueTime::After(Millis::from_secs(1));
     Outcome::Reschedule { schedule, error: Some(ErrorText::new(error)) }
 }

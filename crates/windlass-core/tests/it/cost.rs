@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use windlass_core::command::{
-    Acquire, Create, NewChain, NewJob, Outcome, Quota, Reply, Schedule, Settle, Settlement,
+    Acquire, Create, DueTime, NewChain, NewJob, Outcome, Quota, Reply, Settle, Settlement,
 };
 use windlass_core::model::Model;
 use windlass_core::{ChainId, Millis, Payload, RequestId, Timestamp, TypeName, WorkerId};
@@ -34,12 +34,12 @@ fn acquire_and_settle(stored: usize) -> Duration {
     let now = Timestamp::from_millis(1_800_000_000_000).unwrap();
     let mut model = Model::new();
     for _ in 0..stored / 1_000 {
-        create(&mut model, now, 500, Schedule::Now);
-        create(&mut model, now, 500, Schedule::After(Millis::from_days(1)));
+        create(&mut model, now, 500, DueTime::Now);
+        create(&mut model, now, 500, DueTime::After(Millis::from_days(1)));
     }
     assert_eq!(model.jobs(), stored);
     let round = |model: &mut Model| {
-        create(model, now, BATCH, Schedule::Now);
+        create(model, now, BATCH, DueTime::Now);
         let began = Instant::now();
         work(model, now);
         began.elapsed()
@@ -47,7 +47,7 @@ fn acquire_and_settle(stored: usize) -> Duration {
     (0..ROUNDS).map(|_| round(&mut model)).min().unwrap()
 }
 
-fn create(model: &mut Model, now: Timestamp, count: usize, schedule: Schedule) {
+fn create(model: &mut Model, now: Timestamp, count: usize, schedule: DueTime) {
     let job = NewJob { schedule, ..NewJob::new(job_type(), Payload::json("{}").unwrap()) };
     let chains = (0..count).map(|_| NewChain::new(ChainId::new(), job.clone())).collect();
     model.apply(now, &Create { chains }.into()).unwrap();

@@ -206,7 +206,7 @@ impl Author {
         let output = Payload::json("{\"done\":true}").unwrap();
         let outcome = match self.random.u8(..5) {
             0 => Outcome::Retry {
-                schedule: windlass_core::command::Schedule::Now,
+                schedule: windlass_core::command::DueTime::Now,
                 error: ErrorText::new("again"),
             },
             1 => Outcome::Fail { error: ErrorText::new("boom"), retention: None },

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_core::command::{
-    Beat, Cancel, CancelMode, Create, GetChains, LeaderLock, ListAttempts, ListChains, ListJobs, ListWorkers,
-    LockAction, NewKey, NextJob, Order, Outcome, Page, Pause, Renew, RenewLease, Schedule, Settle,
+    Beat, Cancel, CancelMode, Create, DueTime, GetChains, LeaderLock, ListAttempts, ListChains, ListJobs,
+    ListWorkers, LockAction, NewKey, NextJob, Order, Outcome, Page, Pause, Renew, RenewLease, Settle,
     Settlement, Target,
 };
 use windlass_core::{
@@ -83,7 +83,7 @@ async fn fill(store: &FileStore) {
         let mut held = new_chain();
         let key = Key::new(format!("{hold:?} {}", ChainId::new())).unwrap();
         held.key = Some(NewKey { hold, ..NewKey::new(key) });
-        held.job.schedule = Schedule::After(Millis::from_secs(9));
+        held.job.schedule = DueTime::After(Millis::from_secs(9));
         held
     });
     let policies = [OnBlockerFailure::Wait, OnBlockerFailure::Fail].map(|policy| {
@@ -94,7 +94,7 @@ async fn fill(store: &FileStore) {
     });
     start(store, holds.into_iter().chain(policies).collect()).await;
     let mut later = new_chain();
-    later.job.schedule = Schedule::After(Millis::from_days(1));
+    later.job.schedule = DueTime::After(Millis::from_days(1));
     let cancelled = later.id;
     start(store, vec![plain, keyed, blocked, later, new_chain(), new_chain()]).await;
     let held = take(store, 4).await;
@@ -102,7 +102,7 @@ async fn fill(store: &FileStore) {
     let next = NextJob { id: JobId::new(), job: new_chain().job };
     let output = Payload::json("{\"answer\":42}").unwrap();
     let outcomes = [
-        Outcome::Retry { schedule: Schedule::Now, error: error.clone() },
+        Outcome::Retry { schedule: DueTime::Now, error: error.clone() },
         Outcome::Continue { next, create: vec![new_chain()] },
         Outcome::Fail { error, retention: Some(Millis::from_days(3)) },
     ];
@@ -117,7 +117,7 @@ async fn fill(store: &FileStore) {
     store.renew(Renew { leases: vec![lease] }).await.unwrap();
     let chains = vec![Target::Chain(running.chain), Target::Chain(cancelled)];
     store.cancel(Cancel { chains, mode: CancelMode::Ask }).await.unwrap();
-    for outcome in [Outcome::Release, Outcome::Reschedule { schedule: Schedule::Now, error: None }] {
+    for outcome in [Outcome::Release, Outcome::Reschedule { schedule: DueTime::Now, error: None }] {
         let job = take(store, 1).await.remove(0).job;
         let settlement = Settlement { job: job.id, fence: job.fence, outcome };
         store.settle(Settle { settlements: vec![settlement] }).await.unwrap();

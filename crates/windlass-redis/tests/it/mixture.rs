@@ -107,9 +107,9 @@ impl Mixture {
         let mut job = NewJob::new(type_name(TYPES[self.below(TYPES.len())]), json("[1,2,3]"));
         job.priority = [0, 0, 0, 0, 0, 5, -5][self.below(7)];
         job.schedule = match self.below(8) {
-            0 => Schedule::After(millis(self.below(60_000) as u64)),
-            1 => Schedule::At(windlass_core::Timestamp::from_millis(1_800_000_000_000).unwrap()),
-            _ => Schedule::Now,
+            0 => DueTime::After(millis(self.below(60_000) as u64)),
+            1 => DueTime::At(windlass_core::Timestamp::from_millis(1_800_000_000_000).unwrap()),
+            _ => DueTime::Now,
         };
         if self.one_in(4) {
             job.max_attempts = Some(2);
@@ -204,7 +204,7 @@ impl Mixture {
         let retention = self.one_in(4).then(|| millis(self.below(3_000_000) as u64));
         let output = json(&format!("{}", self.below(1_000)));
         match if unusual { self.below(8) } else { 0 } {
-            1 => Outcome::Retry { schedule: Schedule::Now, error: windlass_core::ErrorText::new("again") },
+            1 => Outcome::Retry { schedule: DueTime::Now, error: windlass_core::ErrorText::new("again") },
             2 => Outcome::Fail { error: windlass_core::ErrorText::new("no"), retention },
             3 => Outcome::Release,
             4 => {
@@ -212,7 +212,7 @@ impl Mixture {
                 Outcome::Continue { next, create: Vec::new() }
             }
             5 => Outcome::Complete { output, retention, create: vec![self.new_chain(true)] },
-            6 => Outcome::Reschedule { schedule: Schedule::After(millis(10)), error: None },
+            6 => Outcome::Reschedule { schedule: DueTime::After(millis(10)), error: None },
             _ => Outcome::Complete { output, retention, create: Vec::new() },
         }
     }

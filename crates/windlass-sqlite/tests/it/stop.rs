@@ -1,8 +1,8 @@
 //! Jobs that were asked to stop. The tests set the flag in the table directly.
 
 use windlass_core::command::{
-    Applied, Created, GetChains, GetJobs, JobSummary, NewKey, NextJob, Outcome, Reap, Renew, RenewLease,
-    Renewed, Schedule, Settle, Settled, Settlement, Types,
+    Applied, Created, DueTime, GetChains, GetJobs, JobSummary, NewKey, NextJob, Outcome, Reap, Renew,
+    RenewLease, Renewed, Settle, Settled, Settlement, Types,
 };
 use windlass_core::{
     ChainRecord, ClosedAs, ErrorText, JobId, JobRecord, Key, LEASE_EXPIRED, Millis, Payload, Refusal, Status,
@@ -57,8 +57,8 @@ async fn outcomes_that_would_continue_the_chain_cancel_it() {
     let next = NextJob { id: JobId::new(), job: new_chain().job };
     for (outcome, kept) in [
         (Outcome::Continue { next, create: vec![new_chain()] }, None),
-        (Outcome::Retry { schedule: Schedule::Now, error: error() }, Some(error())),
-        (Outcome::Reschedule { schedule: Schedule::Now, error: Some(error()) }, Some(error())),
+        (Outcome::Retry { schedule: DueTime::Now, error: error() }, Some(error())),
+        (Outcome::Reschedule { schedule: DueTime::Now, error: Some(error()) }, Some(error())),
         (Outcome::Release, None),
     ] {
         let (chain, repeated) = settle(outcome).await;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use serde::Deserialize;
-use windlass::command::{NewChain, NextJob, Outcome, Schedule};
+use windlass::command::{DueTime, NewChain, NextJob, Outcome};
 use windlass::name::ErrorText;
 use windlass::record::Payload;
 use windlass::time::Millis;
@@ -54,16 +54,16 @@ impl OutcomeFile {
         serde_json::from_slice(&text).map_err(|error| invalid_file(input::json_error(&error)))
     }
 
-    fn schedule(&self) -> Result<Schedule, BoxError> {
+    fn schedule(&self) -> Result<DueTime, BoxError> {
         match (&self.again_in, &self.again_at) {
             (Some(delay), None) => {
                 let delay = duration(delay).map_err(|why| invalid_file(format!("`again_in`: {why}")))?;
-                Ok(Schedule::After(Millis::try_from(delay)?))
+                Ok(DueTime::After(Millis::try_from(delay)?))
             }
             (None, Some(at)) => {
-                Ok(Schedule::At(time(at).map_err(|why| invalid_file(format!("`again_at`: {why}")))?))
+                Ok(DueTime::At(time(at).map_err(|why| invalid_file(format!("`again_at`: {why}")))?))
             }
-            (None, None) => Ok(Schedule::After(LATER_DELAY)),
+            (None, None) => Ok(DueTime::After(LATER_DELAY)),
             (Some(_), Some(_)) => {
                 Err(invalid_file("`again_in` and `again_at` are mutually exclusive: remove one"))
             }
@@ -209,10 +209,10 @@ mod tests {
         assert_eq!(ended(1, "", "").unwrap_err(), "oh");
         let error = Some(ErrorText::new("oh"));
         let again = |schedule| Ok(Outcome::Reschedule { schedule, error: error.clone() });
-        assert_eq!(ended(75, "", ""), again(Schedule::After(Millis::from_secs(60))));
-        assert_eq!(ended(75, "", r#"{"again_in": "5s"}"#), again(Schedule::After(Millis::from_secs(5))));
+        assert_eq!(ended(75, "", ""), again(DueTime::After(Millis::from_secs(60))));
+        assert_eq!(ended(75, "", r#"{"again_in": "5s"}"#), again(DueTime::After(Millis::from_secs(5))));
         let at = Timestamp::from_millis(1_000).unwrap();
-        assert_eq!(ended(75, "", r#"{"again_at": "1970-01-01T00:00:01Z"}"#), again(Schedule::At(at)));
+        assert_eq!(ended(75, "", r#"{"again_at": "1970-01-01T00:00:01Z"}"#), again(DueTime::At(at)));
     }
 
     #[test]
