@@ -27,6 +27,7 @@ mod repeat;
 mod reply;
 mod ripple;
 mod savepoint;
+mod schedule;
 mod settle;
 mod size;
 mod stale;
@@ -64,6 +65,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     list::CASES,
     count::CASES,
     worker::CASES,
+    schedule::CASES,
     transaction::CASES,
     transaction_lease::CASES,
     savepoint::CASES,

@@ -6,17 +6,19 @@
 mod agree;
 mod generator;
 mod parts;
+mod schedules;
 mod tally;
 
 use windlass_core::command::{Command, Count, GetChains, GetJobs, NextDue, Reply, Target, Types};
 use windlass_core::model::{Effect, Model};
-use windlass_core::{Error, ErrorKind, Result};
+use windlass_core::{Capability, Error, ErrorKind, Result};
 
 use crate::fixture::Fixture;
 use crate::subject::Subject;
 use crate::transaction::ErasedTx;
 use agree::normalized;
 use generator::Generator;
+use schedules::all_schedules;
 pub use tally::Tally;
 
 /// Number of commands after which the latest chains and jobs are compared. All of them are compared at the end.
@@ -167,6 +169,9 @@ impl Run {
         let jobs: Vec<_> = generator.jobs(latest).collect();
         for jobs in jobs.chunks(500) {
             self.look(GetJobs { jobs: jobs.to_vec() }.into()).await;
+        }
+        if self.subject.store.capabilities().has(Capability::Schedules) {
+            self.look(all_schedules().into()).await;
         }
         for query in [Command::from(Count { types: Types::All }), NextDue { types: Types::All }.into()] {
             self.compare_replica(&query).expect("a query within its limits is answered");

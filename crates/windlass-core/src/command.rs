@@ -8,6 +8,7 @@ mod manage;
 mod outside;
 mod query;
 mod registry;
+mod schedule;
 mod work;
 
 pub use create::{
@@ -28,6 +29,11 @@ pub use query::{
 pub use registry::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
     Retire, RetireReply, WorkerInfo,
+};
+pub use schedule::{
+    ChangeSchedules, ChangeSchedulesReply, DueSchedules, DueSchedulesReply, GetSchedules, GetSchedulesReply,
+    ListSchedules, ListSchedulesReply, PutSchedule, ScheduleAction, ScheduleChange, ScheduleChanged,
+    ScheduleRecord, ScheduleTarget,
 };
 pub use work::{
     Acquire, AcquireReply, Acquired, Applied, BlockerOutput, ClosedChain, Exchange, ExchangeReply, Lost,
@@ -69,6 +75,10 @@ macro_rules! for_each_command {
             retire: Retire => RetireReply,
             list_workers: ListWorkers => ListWorkersReply,
             leader_lock: LeaderLock => LeaderLockReply,
+            change_schedules: ChangeSchedules => ChangeSchedulesReply,
+            get_schedules: GetSchedules => GetSchedulesReply,
+            list_schedules: ListSchedules => ListSchedulesReply,
+            due_schedules: DueSchedules => DueSchedulesReply,
         }
     };
 }
@@ -158,6 +168,9 @@ impl Command {
                 | Self::ListAttempts(_)
                 | Self::Count(_)
                 | Self::ListWorkers(_)
+                | Self::GetSchedules(_)
+                | Self::ListSchedules(_)
+                | Self::DueSchedules(_)
         )
     }
 
@@ -176,6 +189,7 @@ impl Command {
                 | Self::Beat(_)
                 | Self::Retire(_)
                 | Self::LeaderLock(_)
+                | Self::DueSchedules(_)
         )
     }
 }

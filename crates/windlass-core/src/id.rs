@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use uuid::{Builder, Uuid};
 
 use crate::time::Timestamp;
@@ -99,7 +100,95 @@ fn fresh() -> Uuid {
     Builder::from_unix_timestamp_millis(count + 1, &tail).into_uuid()
 }
 
+/// The id of a schedule, chosen when it is created: 73 random bits, as a UUID of version 8.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ScheduleId(Uuid);
+
+/// The occurrence of a schedule that a chain was started for. See [`ChainId::occurrence`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Occurrence {
+    /// The schedule.
+    pub schedule: ScheduleId,
+    /// The planned time; or, for a manual run, the time of the request.
+    pub at: Timestamp,
+    /// Whether the run was started by hand.
+    pub is_manual: bool,
+}
+
+/// The bit of a UUID that marks a manual run: the first one after the variant.
+const MANUAL: u128 = 1 << 61;
+/// The bits of a UUID before the version: a time in milliseconds.
+const TIME: u128 = !0 << 80;
+
+impl ScheduleId {
+    /// Generates a new id.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each call returns a different id")]
+    pub fn new() -> Self {
+        // Hashed, because ids that are derived from a seed differ only in their time.
+        let mut random = [0; 16];
+        random.iter_mut().zip(Sha256::digest(fresh().as_bytes())).for_each(|(byte, hashed)| *byte = hashed);
+        Self::from_uuid(Uuid::from_bytes(random))
+    }
+
+    /// Creates the id from a UUID. Only the bits that identify a schedule are kept.
+    #[must_use]
+    pub fn from_uuid(value: Uuid) -> Self {
+        let bits = value.as_u128() & !TIME & !MANUAL;
+        Self(Builder::from_custom_bytes(bits.to_be_bytes()).into_uuid())
+    }
+
+    /// Returns the id as a UUID.
+    #[must_use]
+    pub const fn as_uuid(&self) -> &Uuid {
+        &self.0
+    }
+}
+
+impl fmt::Display for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ScheduleId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ScheduleId({})", self.0)
+    }
+}
+
+impl FromStr for ScheduleId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self::from_uuid)
+    }
+}
+
+impl Occurrence {
+    /// Returns the id of the chain of this occurrence. It depends on nothing else.
+    #[must_use]
+    pub fn chain(&self) -> ChainId {
+        let time = u128::from(self.at.as_millis().unsigned_abs()) << 80;
+        let manual = if self.is_manual { MANUAL } else { 0 };
+        ChainId(Uuid::from_u128(self.schedule.0.as_u128() | time | manual))
+    }
+}
+
 impl ChainId {
+    /// Returns the occurrence that the chain was started for, if a schedule started it. Such ids have version 8, and
+    /// all others version 7.
+    #[must_use]
+    pub fn occurrence(&self) -> Option<Occurrence> {
+        if self.0.get_version_num() != 8 {
+            return None;
+        }
+        let bits = self.0.as_u128();
+        let at = Timestamp::from_millis(i64::try_from(bits >> 80).ok()?).ok()?;
+        Some(Occurrence { schedule: ScheduleId::from_uuid(self.0), at, is_manual: bits & MANUAL != 0 })
+    }
+
     /// Returns the id of the chain's first job.
     #[must_use]
     pub const fn first_job(self) -> JobId {
@@ -142,5 +231,32 @@ impl Version {
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_id_contains_its_occurrence() {
+        let (schedule, at) = (ScheduleId::new(), Timestamp::from_millis(1_794_744_000_123).unwrap());
+        for is_manual in [false, true] {
+            let occurrence = Occurrence { schedule, at, is_manual };
+            assert_eq!(occurrence.chain().occurrence(), Some(occurrence));
+        }
+        let other = Occurrence { schedule: ScheduleId::new(), at, is_manual: false };
+        assert_ne!(other.chain(), Occurrence { schedule, at, is_manual: false }.chain());
+        assert_eq!(ChainId::new().occurrence(), None);
+    }
+
+    #[test]
+    fn ids_of_schedules_from_a_seed_differ() {
+        std::thread::spawn(|| {
+            seed_ids(7);
+            assert_ne!(ScheduleId::new(), ScheduleId::new());
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -35,24 +35,25 @@ pub mod command;
 pub mod limit;
 pub mod model;
 pub mod queue;
+pub mod schedule;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
     ChainPages, ChangedChains, Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
-    Outside, OutsideStep, PendingAnnouncements, Plan, Start, Tx, Wait, plan,
+    Outside, OutsideStep, PendingAnnouncements, Plan, Schedules, Start, Tx, Wait, plan,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
 pub use error::{Error, ErrorKind, Result};
 #[doc(hidden)]
 pub use id::seed_ids;
-pub use id::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
+pub use id::{ChainId, Fence, JobId, Occurrence, RequestId, ScheduleId, Version, WorkerId};
 pub use job::{
     Backoff, Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo, JobOptions,
     NeedsBlockedBy, Ready, Rest, Slot, Then, decode_output,
 };
 pub use memory::{MemoryStore, MemoryTx};
-pub use name::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
+pub use name::{Codec, ErrorText, Key, LockName, ScheduleName, TraceContext, TypeName, WorkerName};
 pub use notifier::{
     Connected, EventFiles, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal,
     Subscription, Topic,

@@ -1,7 +1,7 @@
 //! Every limit of the contract. A request that exceeds a limit is refused, never truncated. The exception is
 //! error texts, which are shortened and end with a marker.
 
-/// The maximum length of the name of a job type, worker or leader lock, in bytes.
+/// The maximum length of the name of a job type, worker, leader lock or schedule, in bytes.
 pub const NAME_MAX_BYTES: usize = 200;
 /// The maximum length of a deduplication key, in bytes.
 pub const KEY_MAX_BYTES: usize = 1_000;
@@ -44,6 +44,10 @@ pub const HISTORY_MAX: usize = 30;
 /// The minimum time that a chain or job stays stored after its end, regardless of its retention: 10 minutes.
 /// A command repeated after a lost reply is recognized within this time.
 pub const REPEAT_WINDOW_MS: u64 = 10 * 60 * 1_000;
+/// The maximum size of the definition or the state of a schedule, in bytes.
+pub const SCHEDULE_TEXT_MAX_BYTES: usize = 64 * 1024;
+/// The maximum number of schedules that one query returns.
+pub const SCHEDULE_PAGE_MAX: usize = 100;
 /// The maximum number of rows on one page of a list. The minimum is 1.
 pub const PAGE_MAX: usize = 1_000;
 /// The maximum number of rows that one page of a list scans. A page may be short because of this limit.

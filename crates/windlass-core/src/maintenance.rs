@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::sleep;
 
-use crate::client::{Announcements, Client, PerRuntime, answered};
+use crate::client::{Announcements, Client, PerRuntime, answered, visit_due};
 use crate::command::{Expire, Reap, ReapReply, Types};
 use crate::error::Result;
 use crate::name::ErrorText;
 use crate::observer::Event;
-use crate::store::Store;
+use crate::store::{Capability, Store};
 use crate::time::Millis;
 
 /// The maximum number of expired leases to reap with one command.
@@ -120,6 +120,10 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
 
 /// Removes chains and jobs whose retention has ended. Returns whether there may be more.
 pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool> {
+    // First record the outcomes of the runs whose chains may be removed.
+    if client.store().capabilities().has(Capability::Schedules) {
+        visit_due(client.store(), &client.shared.dispatcher).await?;
+    }
     let reply = answered(client.store().expire(Expire { max: EXPIRE_MAX })).await?;
     for expired in reply.chains {
         client.shared.dispatcher.observe(&Event::ChainExpired(expired.chain, expired.chain_type));

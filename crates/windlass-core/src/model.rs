@@ -22,6 +22,7 @@ mod ripple;
 mod row;
 mod rows;
 mod scan;
+mod schedule;
 mod settle;
 mod sorted;
 mod table;
@@ -178,6 +179,10 @@ impl<'a, R: Rows> Execution<'a, R> {
             Command::Beat(request) => Reply::Beat(self.beat(request)?),
             Command::Retire(request) => Reply::Retire(self.retire(*request)?),
             Command::LeaderLock(request) => Reply::LeaderLock(self.leader_lock(request)?),
+            Command::ChangeSchedules(request) => Reply::ChangeSchedules(self.change_schedules(request)?),
+            Command::GetSchedules(request) => Reply::GetSchedules(self.get_schedules(request)?),
+            Command::ListSchedules(request) => Reply::ListSchedules(self.list_schedules(request)?),
+            Command::DueSchedules(request) => Reply::DueSchedules(self.due_schedules(*request)?),
             Command::NextDue(_)
             | Command::ListChains(_)
             | Command::ListJobs(_)

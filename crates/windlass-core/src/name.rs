@@ -92,6 +92,10 @@ text! {
     WorkerName, check_name
 }
 text! {
+    /// The name of a schedule: 1 to 200 bytes without control characters.
+    ScheduleName, check_name
+}
+text! {
     /// A W3C trace context as text: 1 to 512 bytes without control characters.
     TraceContext, |text| {
         if text.is_empty() || text.len() > TRACE_MAX_BYTES || text.contains(char::is_control) {

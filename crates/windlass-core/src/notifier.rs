@@ -118,6 +118,8 @@ pub enum Hint {
     },
     /// An event for subscribers, encoded by the publisher.
     Event(Bytes),
+    /// Schedules were changed, so that the next one may be due earlier.
+    SchedulesChanged,
     /// Asks the subscribers to events to announce themselves.
     FindEventSubscribers,
     /// A subscriber to events announces itself.
@@ -133,6 +135,7 @@ impl Hint {
             Self::ChainClosed(chain) => Topic::ChainClosed(*chain),
             Self::OwnershipLost { worker, .. } => Topic::OwnershipLost(*worker),
             Self::Event(_) => Topic::Events,
+            Self::SchedulesChanged => Topic::Schedules,
             Self::FindEventSubscribers | Self::EventSubscriber => Topic::EventSubscribers,
         }
     }
@@ -150,6 +153,8 @@ pub enum Topic {
     OwnershipLost(WorkerId),
     /// All events.
     Events,
+    /// Schedules were changed.
+    Schedules,
     /// Announcements of the subscribers to events, and requests for them.
     EventSubscribers,
 }

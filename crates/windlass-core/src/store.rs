@@ -21,13 +21,15 @@ pub use mount::shared_file_system;
 pub use stall::Stalls;
 
 use crate::command::{
-    Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, Command, CompleteFromOutside,
-    CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete, DeleteReply, Exchange,
-    ExchangeReply, Expire, ExpireReply, GetChains, GetChainsReply, GetJobs, GetJobsReply, LeaderLock,
-    LeaderLockReply, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
-    ListDependentsReply, ListJobs, ListJobsReply, ListWorkers, ListWorkersReply, NextDue, NextDueReply,
-    Pause, PauseReply, Reap, ReapReply, Renew, RenewLease, RenewReply, Reply, Request, Retire, RetireReply,
-    Retry, RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
+    Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, ChangeSchedules, ChangeSchedulesReply,
+    Command, CompleteFromOutside, CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete,
+    DeleteReply, DueSchedules, DueSchedulesReply, Exchange, ExchangeReply, Expire, ExpireReply, GetChains,
+    GetChainsReply, GetJobs, GetJobsReply, GetSchedules, GetSchedulesReply, LeaderLock, LeaderLockReply,
+    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
+    ListJobs, ListJobsReply, ListSchedules, ListSchedulesReply, ListWorkers, ListWorkersReply, NextDue,
+    NextDueReply, Pause, PauseReply, Reap, ReapReply, Renew, RenewLease, RenewReply, Reply, Request, Retire,
+    RetireReply, Retry, RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger,
+    TriggerReply,
 };
 use crate::error::{Error, Result};
 use crate::for_each_command;
@@ -348,6 +350,47 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn leader_lock(&self, request: LeaderLock) -> BoxFuture<'_, Result<LeaderLockReply>> {
         let _ = request;
         unsupported("leader_lock")
+    }
+
+    /// Creates, changes, fires or deletes schedules.
+    ///
+    /// Evaluates each change in this order:
+    ///
+    /// - If the stored schedule has the revision that the change writes, or if the change deletes a schedule that is not
+    ///   stored, the change is *repeated*: nothing is written.
+    /// - If the stored schedule does not have the given id and the expected revision, the reply is *conflict* and nothing
+    ///   is written. The same holds if no revision is expected, but the name or the id is stored. Of concurrent changes
+    ///   that expect the same revision, one is applied.
+    /// - Before `not_before`, the reply is *not due* and nothing is written.
+    /// - A change whose last occurrence handled is before the stored one is a *conflict*.
+    /// - Otherwise the schedule is written or deleted. If the change has a chain, it is created as in
+    ///   [`create`](Self::create), in the same commit. If the chain exists under its key or is refused, the schedule is
+    ///   written with the other state.
+    ///
+    /// If another open transaction has locked a row that a change needs, that change is *busy*; it does not delay the
+    /// others. The chains of a deleted schedule are kept.
+    fn change_schedules(&self, request: ChangeSchedules) -> BoxFuture<'_, Result<ChangeSchedulesReply>> {
+        let _ = request;
+        unsupported("change_schedules")
+    }
+
+    /// Returns schedules by name or id.
+    fn get_schedules(&self, request: GetSchedules) -> BoxFuture<'_, Result<GetSchedulesReply>> {
+        let _ = request;
+        unsupported("get_schedules")
+    }
+
+    /// Lists schedules by name, in the order of its bytes.
+    fn list_schedules(&self, request: ListSchedules) -> BoxFuture<'_, Result<ListSchedulesReply>> {
+        let _ = request;
+        unsupported("list_schedules")
+    }
+
+    /// Returns the schedules that are due, by due time and name, without the first `skip`. Also returns when the next
+    /// schedule after these is due. Schedules without a due time are not considered.
+    fn due_schedules(&self, request: DueSchedules) -> BoxFuture<'_, Result<DueSchedulesReply>> {
+        let _ = request;
+        unsupported("due_schedules")
     }
 
     /// Removes everything in this store's namespace.

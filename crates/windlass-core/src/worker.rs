@@ -19,6 +19,7 @@ mod middleware;
 mod next;
 mod options;
 mod prefetch;
+mod schedule;
 mod settle;
 mod settle_in_tx;
 mod signal;

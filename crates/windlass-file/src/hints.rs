@@ -14,6 +14,7 @@ pub(crate) struct Hints {
     scheduled: BTreeMap<TypeName, (u32, Timestamp)>,
     closed: Vec<ChainId>,
     lost: Vec<(WorkerId, JobId)>,
+    schedules_changed: bool,
     /// Whether changes were skipped, so that any hint may be missing.
     pub(crate) has_gap: bool,
     /// Whether there are no subscribers.
@@ -40,6 +41,7 @@ impl Hints {
                     self.closed.push(*id);
                 }
             }
+            (RowKey::Schedule(_), ..) => self.schedules_changed = true,
             (RowKey::Paused(name), Some(_), None) => self.schedule(name.clone(), Timestamp::default()),
             _ => {}
         }
@@ -83,7 +85,11 @@ impl Hints {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.scheduled.is_empty() && self.closed.is_empty() && self.lost.is_empty() && !self.has_gap
+        self.scheduled.is_empty()
+            && self.closed.is_empty()
+            && self.lost.is_empty()
+            && !self.schedules_changed
+            && !self.has_gap
     }
 
     /// Returns the hints to publish.
@@ -95,6 +101,7 @@ impl Hints {
         });
         let closed = self.closed.iter().map(|chain| Hint::ChainClosed(*chain));
         let lost = self.lost.iter().map(|(worker, job)| Hint::OwnershipLost { worker: *worker, job: *job });
-        scheduled.chain(closed).chain(lost).collect()
+        let schedules = self.schedules_changed.then_some(Hint::SchedulesChanged);
+        scheduled.chain(closed).chain(lost).chain(schedules).collect()
     }
 }

@@ -11,6 +11,7 @@ pub(crate) fn subject(topic: &Topic) -> String {
         Topic::ChainClosed(chain) => format!("closed.{chain}"),
         Topic::OwnershipLost(worker) => format!("lost.{worker}"),
         Topic::Events => "events".to_owned(),
+        Topic::Schedules => "schedules".to_owned(),
         Topic::EventSubscribers => "event-subscribers".to_owned(),
         // A topic kind that is newer than this version. Nothing is published on this subject.
         _ => "unknown".to_owned(),

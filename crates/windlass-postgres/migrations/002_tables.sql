@@ -199,6 +199,18 @@ create table windlass.leader (
   until bigint not null
 ) with (fillfactor = 50);
 
+-- Schedules. Only the library reads the definition and the state. Most schedules wait, so their index is small.
+create table windlass.schedule (
+  name text collate "C" primary key,
+  id uuid not null unique,
+  revision uuid not null,
+  due_at bigint,
+  handled bigint,
+  definition text not null,
+  state text not null
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+create index windlass_schedule_due on windlass.schedule (due_at, name) where due_at is not null;
+
 -- A row of any reply: the part of the reply, the number of the item it answers, and the values of that part in order,
 -- by kind.
 create type windlass.reply_v1 as (part text, item integer, ids uuid[], words text[], numbers bigint[], bytes bytea[]);

@@ -1,7 +1,7 @@
 -- Roles with the least privileges for each part. They cannot log in: grant them to the roles of your programs.
 --
--- {reader} reads jobs, chains, counts and workers. {producer} also starts chains, and cancels, triggers, retries and
--- completes them from outside. {worker} also runs jobs. Only the owner of the tables migrates, erases, deletes and pauses.
+-- {reader} reads jobs, chains, counts, workers and schedules. {producer} also starts chains, and cancels, triggers, retries
+-- and completes them from outside, and changes schedules. {worker} also runs jobs. Only the owner of the tables migrates, erases, deletes and pauses.
 --
 -- The functions of the store run with the privileges of their owner, so no role needs to write a table.
 do $$
@@ -18,7 +18,7 @@ $$;
 grant usage on schema {schema} to "{reader}";
 grant select on
   windlass.migration, windlass.job, windlass.ready, windlass.lease, windlass.tally, windlass.leaving, windlass.ripple,
-  windlass.key, windlass.blocker, windlass.attempt, windlass.paused, windlass.worker, windlass.leader, windlass.chain,
+  windlass.key, windlass.blocker, windlass.attempt, windlass.paused, windlass.worker, windlass.leader, windlass.schedule, windlass.chain,
   windlass.job_reply_v1, windlass.chain_reply_v1, windlass.jobs, windlass.chains, windlass.attempts, windlass.counts
 to "{reader}";
 grant execute on function
@@ -28,7 +28,8 @@ to "{reader}";
 grant "{reader}" to "{producer}";
 grant execute on function
   windlass.new_jobs_v1, windlass.settlements_v1, windlass.create_plain_v1, windlass.create_keyed_v1, windlass.create_v1,
-  windlass.cancel_v1, windlass.trigger_v1, windlass.retry_v1, windlass.set_retention_v1, windlass.complete_from_outside_v1
+  windlass.cancel_v1, windlass.trigger_v1, windlass.retry_v1, windlass.set_retention_v1, windlass.complete_from_outside_v1,
+  windlass.change_schedules_v1
 to "{producer}";
 grant "{producer}" to "{worker}";
 grant execute on function

@@ -43,6 +43,7 @@ impl NotificationLine {
             }
             Self::Hint(Hint::FindEventSubscribers) => "find-event-subscribers".to_owned(),
             Self::Hint(Hint::EventSubscriber) => "event-subscriber".to_owned(),
+            Self::Hint(Hint::SchedulesChanged) => "schedules".to_owned(),
             // `Hint` is non-exhaustive. Kinds that this version does not know cannot be encoded.
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
             Self::Collapsed(job_type) => format!("unheard {job_type}"),
@@ -70,6 +71,7 @@ impl NotificationLine {
             "event" => Self::Hint(Hint::Event(bytes(rest)?)),
             "find-event-subscribers" => Self::Hint(Hint::FindEventSubscribers),
             "event-subscriber" => Self::Hint(Hint::EventSubscriber),
+            "schedules" => Self::Hint(Hint::SchedulesChanged),
             "unheard" => Self::Collapsed(TypeName::new(rest).ok()?),
             "too-large" => Self::TooLarge,
             "trial" => Self::Test(rest.parse().ok()?),

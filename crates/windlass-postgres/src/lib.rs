@@ -112,6 +112,7 @@ mod manage;
 mod outside;
 mod reap;
 mod registry;
+mod schedule;
 mod settle;
 
 mod notifier;

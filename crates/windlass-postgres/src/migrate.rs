@@ -51,6 +51,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/outside.sql"),
         include_str!("../functions/delete.sql"),
         include_str!("../functions/registry.sql"),
+        include_str!("../functions/schedule.sql"),
         include_str!("../functions/count.sql"),
         include_str!("../functions/list.sql"),
         include_str!("../migrations/002_views.sql"),

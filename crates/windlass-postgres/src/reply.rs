@@ -478,6 +478,6 @@ pub(crate) fn corrupt(what: &str) -> Error {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "`map_err` passes it by value")]
-fn unreadable(refusal: Refusal) -> Error {
+pub(crate) fn unreadable(refusal: Refusal) -> Error {
     corrupt(&format!("a stored value is invalid: {refusal}"))
 }

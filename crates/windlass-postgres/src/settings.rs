@@ -10,9 +10,9 @@ use crate::provider::{Parameter, Provider, Row, Statement};
 use crate::statement::Names;
 
 /// All tables except the migration table.
-pub(crate) const TABLES: [&str; 12] = [
+pub(crate) const TABLES: [&str; 13] = [
     "job", "ready", "lease", "tally", "leaving", "ripple", "key", "blocker", "attempt", "paused", "worker",
-    "leader",
+    "leader", "schedule",
 ];
 
 const SETTINGS: &str = "select 'settings', null::integer, null::uuid[], array[\

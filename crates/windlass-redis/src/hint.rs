@@ -9,6 +9,7 @@ pub(crate) fn channel(topic: &Topic) -> String {
         Topic::ChainClosed(chain) => format!("closed:{chain}"),
         Topic::OwnershipLost(worker) => format!("lost:{worker}"),
         Topic::Events => "events".to_owned(),
+        Topic::Schedules => "schedules".to_owned(),
         Topic::EventSubscribers => "event-subscribers".to_owned(),
         // `Topic` is non-exhaustive. Topics that this version does not know share one channel.
         _ => "unknown".to_owned(),

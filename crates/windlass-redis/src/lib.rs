@@ -61,6 +61,8 @@
 //! | `paused` | set: paused types |
 //! | `workers`, `workers_ends` | hash: registered workers; sorted set: when each registration expires |
 //! | `locks`, `locks_ends` | hash: leader lock holders; sorted set: when each lock expires |
+//! | `schedules`, `schedule_ids` | hashes: schedules by name; names of schedules by id |
+//! | `schedule_names`, `schedule_due` | sorted sets: names of schedules; schedules by due time |
 //! | `meta` | hash: version of this layout, number of jobs ever created |
 //! | `wake:<channel>` | string: remaining wake budget of a [`RedisNotifier`] channel |
 //!
@@ -123,6 +125,7 @@ mod notifier;
 mod outside;
 mod reap;
 mod registry;
+mod schedule;
 mod settle;
 
 #[cfg(feature = "known-bad")]

@@ -77,6 +77,10 @@ scripts! {
     retire: stage row order place registry,
     list_workers: stage,
     leader_lock: stage row order place registry,
+    change_schedules: stage row order place close create schedule,
+    get_schedules: stage schedule,
+    list_schedules: stage schedule,
+    due_schedules: stage schedule,
     erase: stage,
 }
 

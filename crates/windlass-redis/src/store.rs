@@ -38,7 +38,8 @@ pub const CAPABILITIES: Capabilities = Capabilities::CORE
     .with(Capability::Attempts)
     .with(Capability::Count)
     .with(Capability::Workers)
-    .with(Capability::LeaderLock);
+    .with(Capability::LeaderLock)
+    .with(Capability::Schedules);
 
 /// About how many keys one step of [`erase`](Store::erase) scans.
 const ERASE_STEP: usize = 1_000;

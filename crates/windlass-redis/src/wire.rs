@@ -14,7 +14,8 @@ use windlass_core::command::{
 };
 use windlass_core::{
     AttemptEnd, ChainId, ClosedAs, ErrorText, JobId, Key, KeyHold, Millis, OnBlockerFailure, Payload,
-    Refusal, RequestId, Status, Timestamp, TraceContext, TypeName, WorkerId, WorkerName,
+    Refusal, RequestId, ScheduleId, ScheduleName, Status, Timestamp, TraceContext, TypeName, WorkerId,
+    WorkerName,
 };
 
 use crate::{flat, row};
@@ -205,6 +206,8 @@ from_script! { String:
     ChainId => |raw| raw.parse().map_err(text),
     WorkerId => |raw| raw.parse().map_err(text),
     RequestId => |raw| raw.parse().map_err(text),
+    ScheduleId => |raw| raw.parse().map_err(text),
+    ScheduleName => |raw| Self::new(raw).map_err(text),
     TypeName => |raw| Self::new(raw).map_err(text),
     Key => |raw| Self::new(raw).map_err(text),
     TraceContext => |raw| Self::new(raw).map_err(text),

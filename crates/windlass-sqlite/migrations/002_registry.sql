@@ -25,3 +25,16 @@ create table {prefix}leader (
 ) strict, without rowid;
 
 create index {prefix}leader_ended on {prefix}leader (until);
+
+-- Schedules. Only the library reads the definition and the state.
+create table {prefix}schedule (
+  name text primary key,
+  id blob not null unique,
+  revision blob not null,
+  due_at integer,
+  handled integer,
+  definition text not null,
+  state text not null
+) strict, without rowid;
+
+create index {prefix}schedule_due on {prefix}schedule (due_at, name) where due_at is not null;

@@ -17,7 +17,8 @@ use crate::session::{Base, Counted, Held};
 use crate::statement::Texts;
 
 /// The tables, with the aliases that statements use for them.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
+    "windlass_schedule",
     "job",
     "first",
     "latest",
@@ -29,7 +30,7 @@ const TABLES: [&str; 8] = [
 ];
 
 /// Indexes that only contain pending work. Scanning them is fine.
-const SHORT_INDEXES: [&str; 2] = ["windlass_job_rippling", "windlass_job_running"];
+const SHORT_INDEXES: [&str; 3] = ["windlass_job_rippling", "windlass_job_running", "windlass_schedule_due"];
 
 fn database() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
@@ -103,6 +104,9 @@ fn each_statement_uses_its_index() {
     check("list_chains", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
     check("list_chains_down", "INTEGER PRIMARY KEY (rowid>? AND rowid<?)");
     check("list_chain_jobs", "windlass_job_chain (chain=? AND position>? AND position<?)");
+    check("schedules_by_due", "windlass_schedule_due");
+    check("schedule_by_id", "(id=?)");
+    check("list_schedules", "PRIMARY KEY (name>?)");
     check("list_dependents", "windlass_blocker_chain (chain=? AND job>? AND job<?)");
 }
 

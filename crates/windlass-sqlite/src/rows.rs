@@ -11,10 +11,11 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, Row as SqlRow, params};
-use windlass_core::command::{Types, WorkerInfo};
+use windlass_core::command::{ScheduleRecord, Types, WorkerInfo};
 use windlass_core::model::{ChainRow, Due, JobRow, LockRow, Row, RowKey, Rows};
 use windlass_core::{
-    ChainId, ClosedAs, JobId, Key, LockName, RequestId, Result, Timestamp, TypeName, WorkerId, WorkerName,
+    ChainId, ClosedAs, JobId, Key, LockName, RequestId, Result, ScheduleId, ScheduleName, Timestamp,
+    TypeName, WorkerId, WorkerName,
 };
 
 use crate::error::from_sqlite;
@@ -248,6 +249,14 @@ impl<'c> SqliteRows<'c> {
                 self.run(if after.is_some() { Sql::Pause } else { Sql::Resume }, [name.as_str()])?;
                 Ok(before)
             }
+            RowKey::Schedule(name) => {
+                let before = self.schedule(name)?.map(Row::Schedule);
+                match after {
+                    Some(Row::Schedule(row)) => self.put_schedule(&row)?,
+                    _ => self.run(Sql::DeleteSchedule, [name.as_str()])?,
+                }
+                Ok(before)
+            }
         }
     }
 
@@ -265,6 +274,19 @@ impl<'c> SqliteRows<'c> {
             row.expires_at.as_millis(),
         ];
         self.run(Sql::PutWorker, values)
+    }
+
+    fn put_schedule(&mut self, row: &ScheduleRecord) -> Result<()> {
+        let values = params![
+            row.name.as_str(),
+            Bind(id(row.id.as_uuid())),
+            Bind(id(row.revision.as_uuid())),
+            row.due_at.map(Timestamp::as_millis),
+            row.handled.map(Timestamp::as_millis),
+            &*row.definition,
+            &*row.state,
+        ];
+        self.run(Sql::PutSchedule, values)
     }
 
     /// Runs a statement that returns no rows.
@@ -465,6 +487,43 @@ impl Rows for SqliteRows<'_> {
         let read = |row: &SqlRow<'_>| Columns { row, next: 0 }.name(LockName::new);
         all(statement, params![now.as_millis(), limit(max)], read)
     }
+
+    fn schedule(&mut self, name: &ScheduleName) -> Result<Option<Arc<ScheduleRecord>>> {
+        first(self.prepared.get(Sql::GetSchedule)?, [name.as_str()], read_schedule)
+    }
+
+    fn schedule_by_id(&mut self, schedule: ScheduleId) -> Result<Option<Arc<ScheduleRecord>>> {
+        let statement = self.prepared.get(Sql::ScheduleById)?;
+        first(statement, [Bind(id(schedule.as_uuid()))], read_schedule)
+    }
+
+    fn schedules_after(
+        &mut self,
+        after: Option<&ScheduleName>,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>> {
+        // No name is empty, so all come after the empty text.
+        let after = after.map_or("", ScheduleName::as_str);
+        all(self.prepared.get(Sql::SchedulesAfter)?, params![after, limit(max)], read_schedule)
+    }
+
+    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>> {
+        all(self.prepared.get(Sql::SchedulesByDue)?, params![limit(skip), limit(max)], read_schedule)
+    }
+}
+
+/// Reads `name, id, revision, due_at, handled, definition, state`.
+fn read_schedule(row: &SqlRow<'_>) -> Result<Arc<ScheduleRecord>> {
+    let mut columns = Columns { row, next: 0 };
+    Ok(Arc::new(ScheduleRecord {
+        name: columns.name(ScheduleName::new)?,
+        id: ScheduleId::from_uuid(columns.id()?),
+        revision: RequestId::from_uuid(columns.id()?),
+        due_at: columns.maybe_time()?,
+        handled: columns.maybe_time()?,
+        definition: columns.text()?.into(),
+        state: columns.text()?.into(),
+    }))
 }
 
 /// A value that is bound without a copy.

@@ -79,6 +79,12 @@ statements! {
     ListDependents = list_dependents,
     ListDependentsDown = list_dependents_down,
     RunningAttempt = running_attempt,
+    GetSchedule = get_schedule,
+    ScheduleById = schedule_by_id,
+    SchedulesAfter = list_schedules,
+    SchedulesByDue = schedules_by_due,
+    PutSchedule = put_schedule,
+    DeleteSchedule = delete_schedule,
 }
 
 /// The texts of all statements with the table prefix filled in.

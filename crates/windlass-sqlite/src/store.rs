@@ -192,7 +192,7 @@ impl<P: Provider> SqliteStore<P> {
         let mut tx = self.writer.begin().await?;
         let text = "delete from {prefix}job; delete from {prefix}blocker; delete from {prefix}attempt; \
                     delete from {prefix}tally; delete from {prefix}paused; delete from {prefix}worker; \
-                    delete from {prefix}leader";
+                    delete from {prefix}leader; delete from {prefix}schedule";
         self.provider().run_in(P::tx_ref(&mut tx), &fill(text, self.options.table_prefix())).await?;
         self.end(self.provider().commit(tx).await)
     }

@@ -6,8 +6,8 @@ use windlass_core::command::{
     Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
     Create, Created, Delete, DueTime, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts,
     ListChains, ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew,
-    RenewLease, Reply, Retry, RetryTarget, SetRetention, Settle, Settled, Settlement, Step, Target, Trigger,
-    Types,
+    RenewLease, Reply, Retry, RetryTarget, ScheduleChange, SetRetention, Settle, Settled, Settlement, Step,
+    Target, Trigger, Types,
 };
 use windlass_core::model::Model;
 use windlass_core::{
@@ -23,7 +23,7 @@ const REMEMBERED: usize = 40;
 
 /// Optional capabilities to choose commands from. Those that affect a job's course appear several times, so that they
 /// are chosen more often.
-const FURTHER: [Capability; 18] = [
+const FURTHER: [Capability; 21] = [
     Capability::Exchange,
     Capability::NextDue,
     Capability::Outside,
@@ -42,6 +42,9 @@ const FURTHER: [Capability; 18] = [
     Capability::Lists,
     Capability::Attempts,
     Capability::Count,
+    Capability::Schedules,
+    Capability::Schedules,
+    Capability::Schedules,
 ];
 
 /// Generates commands that are likely to have an effect, based on earlier replies.
@@ -63,6 +66,7 @@ pub(super) struct Generator {
     creates: VecDeque<Create>,
     outside: VecDeque<CompleteFromOutside>,
     retries: VecDeque<RetryTarget>,
+    pub(super) changes: VecDeque<ScheduleChange>,
 }
 
 impl Generator {
@@ -82,6 +86,7 @@ impl Generator {
             creates: VecDeque::new(),
             outside: VecDeque::new(),
             retries: VecDeque::new(),
+            changes: VecDeque::new(),
         }
     }
 
@@ -268,7 +273,7 @@ impl Generator {
         }
     }
 
-    fn rng(&mut self) -> &mut Rng {
+    pub(super) fn rng(&mut self) -> &mut Rng {
         &mut self.parts.rng
     }
 
@@ -286,7 +291,7 @@ impl Generator {
         Create { chains }
     }
 
-    fn known_chains(&self) -> Vec<ChainId> {
+    pub(super) fn known_chains(&self) -> Vec<ChainId> {
         self.chains.iter().copied().collect()
     }
 
@@ -450,6 +455,7 @@ impl Generator {
             Capability::Lists => self.list(),
             Capability::Attempts => ListAttempts { job: self.job() }.into(),
             Capability::Count => Count { types: self.some_types() }.into(),
+            Capability::Schedules => self.schedules(model, now),
             _ => return None,
         })
     }
@@ -559,7 +565,7 @@ impl Generator {
     }
 }
 
-fn remember<T>(queue: &mut VecDeque<T>, item: T) {
+pub(super) fn remember<T>(queue: &mut VecDeque<T>, item: T) {
     if queue.len() == REMEMBERED {
         queue.pop_front();
     }

@@ -3,7 +3,7 @@ use std::fmt;
 
 use windlass_core::command::{
     Cancelled, Command, CompleteFromOutsideReply, Created, DeleteReply, Lost, Outcome, Renewed, Reply,
-    Retried, Ripple, Settled, TriggerReply,
+    Retried, Ripple, ScheduleChanged, Settled, TriggerReply,
 };
 use windlass_core::{Capabilities, Capability, Refusal, Result, Status};
 
@@ -87,6 +87,20 @@ const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
     (&[Capability::Lists], &["list_chains", "list_jobs", "list_dependents"]),
     (&[Capability::Attempts], &["list_attempts"]),
     (&[Capability::Count], &["count"]),
+    (
+        &[Capability::Schedules],
+        &[
+            "schedule applied",
+            "schedule fired",
+            "schedule not created",
+            "schedule repeated",
+            "schedule conflict",
+            "schedule not due",
+            "get_schedules",
+            "list_schedules",
+            "due_schedules",
+        ],
+    ),
 ];
 
 impl Tally {
@@ -197,7 +211,22 @@ fn managed(command: &Command, reply: &Reply) -> Vec<String> {
         Reply::Retry(reply) => reply.chains.iter().map(|item| format!("retry {}", retried(item))).collect(),
         Reply::Delete(DeleteReply::Deleted(_)) => vec!["delete deleted".to_owned()],
         Reply::Delete(_) => vec!["delete refused".to_owned()],
+        Reply::ChangeSchedules(reply) => {
+            reply.changes.iter().map(|item| format!("schedule {}", schedule_changed(item))).collect()
+        }
         _ => vec![command.name().to_owned()],
+    }
+}
+
+const fn schedule_changed(item: &ScheduleChanged) -> &'static str {
+    match item {
+        ScheduleChanged::Applied { created: None } => "applied",
+        ScheduleChanged::Applied { created: Some(Created::New { .. }) } => "fired",
+        ScheduleChanged::Applied { created: Some(_) } => "not created",
+        ScheduleChanged::Repeated => "repeated",
+        ScheduleChanged::Conflict => "conflict",
+        ScheduleChanged::NotDue => "not due",
+        ScheduleChanged::Busy => "busy",
     }
 }
 

@@ -62,6 +62,8 @@ enum Note {
     /// This chain failed or was cancelled, and jobs may still wait for it.
     Failed(ChainId, ClosedAs),
     Lost(WorkerId, JobId),
+    /// Schedules were changed, so that the next one may be due earlier.
+    SchedulesChanged,
     /// A trace context was requested for this item. Ignored after a commit; reported to the observers after a
     /// rollback.
     Traced(Traced, Box<About>),
@@ -89,6 +91,7 @@ impl Announcements {
     pub(crate) fn send(self, dispatcher: &Dispatcher) {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
         let (mut others, mut failed, mut hooks, mut resolve) = (Vec::new(), Vec::new(), Vec::new(), None);
+        let mut schedules_changed = false;
         for note in self.notes {
             match note {
                 Note::Event(event) => dispatcher.observe(&event),
@@ -96,7 +99,11 @@ impl Announcements {
                     let entry = scheduled.entry(job_type).or_insert((0, due_at));
                     *entry = (entry.0.saturating_add(1), entry.1.min(due_at));
                 }
-                Note::Closed(chain) => others.push(Hint::ChainClosed(chain)),
+                Note::Closed(chain) => {
+                    dispatcher.run_closed(chain);
+                    others.push(Hint::ChainClosed(chain));
+                }
+                Note::SchedulesChanged => schedules_changed = true,
                 Note::Failed(chain, closed_as) => failed.push((chain, closed_as)),
                 Note::Lost(worker, job) => others.push(Hint::OwnershipLost { worker, job }),
                 Note::AfterCommit(hook) => hooks.push(hook),
@@ -110,7 +117,8 @@ impl Announcements {
         let scheduled = scheduled.into_iter();
         let scheduled =
             scheduled.map(|(job_type, (count, due_at))| Hint::Scheduled { job_type, count, due_at });
-        dispatcher.publish(scheduled.chain(others));
+        let schedules = schedules_changed.then_some(Hint::SchedulesChanged);
+        dispatcher.publish(scheduled.chain(others).chain(schedules));
         dispatcher.report_dependents(failed);
         resolve.into_iter().for_each(run);
         hooks.into_iter().for_each(run);
@@ -163,7 +171,10 @@ impl Announcements {
                 (Note::AfterCommit(_) | Note::AfterRollback(_), _) => {}
                 (Note::Traced(traced, about), Fate::Lost) => dispatcher.untrace(traced, &about),
                 (note, Fate::Stored) => stored.notes.push(note),
-                (note @ (Note::Scheduled(..) | Note::Closed(_) | Note::Lost(..)), Fate::Unknown) => {
+                (
+                    note @ (Note::Scheduled(..) | Note::Closed(_) | Note::Lost(..) | Note::SchedulesChanged),
+                    Fate::Unknown,
+                ) => {
                     stored.notes.push(note);
                 }
                 _ => {}
@@ -222,6 +233,11 @@ impl Announcements {
             }
         }
         hooks.into_iter().for_each(run);
+    }
+
+    /// Announces that schedules were changed.
+    pub(super) fn schedules_changed(&mut self) {
+        self.notes.push(Note::SchedulesChanged);
     }
 
     pub(super) fn after_commit(&mut self, hook: Hook) {

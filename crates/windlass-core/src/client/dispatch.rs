@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
+use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::outbox::Outbox;
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +56,7 @@ pub(crate) struct Dispatcher {
     events: Outbox<Message>,
     interest: Interest,
     dependents: Dependents,
+    closed_runs: ClosedRuns,
     failures: Arc<Failures>,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
@@ -75,7 +77,8 @@ impl Dispatcher {
     ) -> Arc<Self> {
         Arc::new_cyclic(|dispatcher| Self {
             interest: Interest::new(Arc::clone(&notifier)),
-            dependents: Dependents::new(store, dispatcher.clone()),
+            dependents: Dependents::new(store.clone(), dispatcher.clone()),
+            closed_runs: ClosedRuns::new(store, dispatcher.clone()),
             notifier,
             observers: observers.into(),
             hints: Outbox::new(WAITING_MAX),
@@ -138,6 +141,11 @@ impl Dispatcher {
     /// Reports the jobs that wait for these chains, which have failed or were cancelled.
     pub(super) fn report_dependents(&self, chains: Vec<(ChainId, ClosedAs)>) {
         self.dependents.report(chains);
+    }
+
+    /// Notes that a chain closed, which a schedule may have started.
+    pub(super) fn run_closed(&self, chain: ChainId) {
+        self.closed_runs.note(chain);
     }
 
     /// Returns the first trace context that an observer returns. Calls every observer, so that each can begin
@@ -221,6 +229,7 @@ impl Dispatcher {
         let events = async {
             // First, because this may publish events.
             self.dependents.flush().await;
+            self.closed_runs.flush().await;
             self.events.flush(Message::Flush).await;
         };
         let _ = timeout(limit, async { tokio::join!(self.hints.flush(Message::Flush), events) }).await;

@@ -197,6 +197,15 @@ impl Repeat for Pause {
     }
 }
 
+/// A change is recognized by the revision that it writes.
+impl Repeat for ChangeSchedules {}
+
+impl Repeat for GetSchedules {}
+
+impl Repeat for ListSchedules {}
+
+impl Repeat for DueSchedules {}
+
 fn is_key(target: &Target) -> bool {
     matches!(target, Target::Key(..))
 }

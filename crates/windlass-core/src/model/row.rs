@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::command::{JobSummary, WorkerInfo};
+use crate::command::{JobSummary, ScheduleRecord, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::REPEAT_WINDOW_MS;
-use crate::name::{LockName, TraceContext, TypeName, WorkerName};
+use crate::name::{LockName, ScheduleName, TraceContext, TypeName, WorkerName};
 use crate::record::{AttemptEnd, AttemptRecord, ChainKey, ChainRecord, Closed, JobRecord, Retention, Status};
 use crate::time::{Millis, Timestamp};
 
@@ -161,6 +161,8 @@ pub enum Row {
     Lock(LockRow),
     /// Marks a job type as paused.
     Paused,
+    /// A schedule.
+    Schedule(Arc<ScheduleRecord>),
 }
 
 /// The key of a row.
@@ -176,6 +178,8 @@ pub enum RowKey {
     Lock(LockName),
     /// Key of a paused job type.
     Paused(TypeName),
+    /// Key of a schedule.
+    Schedule(ScheduleName),
 }
 
 /// One inserted, updated or deleted row.

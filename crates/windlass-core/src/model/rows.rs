@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::row::{ChainRow, JobRow, LockRow, Row, RowKey};
-use crate::command::{Types, WorkerInfo};
+use crate::command::{ScheduleRecord, Types, WorkerInfo};
 use crate::error::{Error, Result};
-use crate::id::{ChainId, JobId, RequestId, WorkerId};
-use crate::name::{Key, LockName, TypeName};
+use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
+use crate::name::{Key, LockName, ScheduleName, TypeName};
 use crate::record::ClosedAs;
 use crate::refusal::Refusal;
 use crate::time::Timestamp;
@@ -119,6 +119,22 @@ pub trait Rows {
 
     /// Returns leader locks that have expired, up to `max`.
     fn expired_locks(&mut self, now: Timestamp, max: usize) -> Result<Vec<LockName>>;
+
+    /// Returns a schedule by name.
+    fn schedule(&mut self, name: &ScheduleName) -> Result<Option<Arc<ScheduleRecord>>>;
+
+    /// Returns a schedule by id.
+    fn schedule_by_id(&mut self, id: ScheduleId) -> Result<Option<Arc<ScheduleRecord>>>;
+
+    /// Returns the schedules whose name comes after `after`, sorted by name, up to `max`.
+    fn schedules_after(
+        &mut self,
+        after: Option<&ScheduleName>,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>>;
+
+    /// Returns schedules that have a due time, by due time and name, without the first `skip`, up to `max`.
+    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>>;
 }
 
 /// A pending job that is due, and where it is stored.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 
-use crate::command::WorkerInfo;
-use crate::id::{ChainId, JobId, RequestId, WorkerId};
+use crate::command::{ScheduleRecord, WorkerInfo};
+use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 use crate::model::sorted::Sorted;
-use crate::name::{Key, LockName, TypeName};
+use crate::name::{Key, LockName, ScheduleName, TypeName};
 use crate::record::{ChainRecord, JobRecord, OnBlockerFailure, Status};
 use crate::time::Timestamp;
 
@@ -32,6 +32,7 @@ pub(super) struct Tables {
     workers: BTreeMap<WorkerId, Arc<WorkerInfo>>,
     locks: BTreeMap<LockName, LockRow>,
     paused: BTreeSet<TypeName>,
+    schedules: BTreeMap<ScheduleName, Arc<ScheduleRecord>>,
     log: Vec<Effect>,
     /// Whether changes are logged.
     is_logging: bool,
@@ -70,6 +71,10 @@ pub(super) struct Tables {
     pub(super) worker_ends: BTreeSet<(Timestamp, WorkerId)>,
     /// Leader locks by the time they expire.
     pub(super) lock_ends: BTreeSet<(Timestamp, LockName)>,
+    /// Schedules by id.
+    schedules_by_id: HashMap<ScheduleId, ScheduleName>,
+    /// Schedules by due time.
+    schedules_by_due: BTreeSet<(Timestamp, ScheduleName)>,
 }
 
 /// The jobs of one type.
@@ -129,13 +134,16 @@ impl Tables {
         self.chains.get(&id)
     }
 
-    /// Returns all workers, leader locks and paused types.
+    /// Returns all workers, leader locks, paused types and schedules.
     pub(super) fn registry(&self) -> Vec<(RowKey, Row)> {
         let workers =
             self.workers.iter().map(|(id, row)| (RowKey::Worker(*id), Row::Worker(Arc::clone(row))));
         let locks = self.locks.iter().map(|(name, row)| (RowKey::Lock(name.clone()), Row::Lock(*row)));
         let paused = self.paused.iter().map(|name| (RowKey::Paused(name.clone()), Row::Paused));
-        workers.chain(locks).chain(paused).collect()
+        let schedules = self.schedules.iter();
+        let schedules =
+            schedules.map(|(name, row)| (RowKey::Schedule(name.clone()), Row::Schedule(Arc::clone(row))));
+        workers.chain(locks).chain(paused).chain(schedules).collect()
     }
 
     pub(super) const fn last_seq(&self) -> u64 {
@@ -253,7 +261,26 @@ impl Tables {
             }
             (RowKey::Paused(name), Some(_)) => (!self.paused.insert(name.clone())).then_some(Row::Paused),
             (RowKey::Paused(name), None) => self.paused.remove(name).then_some(Row::Paused),
+            (RowKey::Schedule(name), after) => self.install_schedule(name, after),
         }
+    }
+
+    fn install_schedule(&mut self, name: &ScheduleName, after: Option<Row>) -> Option<Row> {
+        let before = self.schedules.remove(name);
+        if let Some(row) = &before {
+            self.schedules_by_id.remove(&row.id);
+            if let Some(due_at) = row.due_at {
+                self.schedules_by_due.remove(&(due_at, name.clone()));
+            }
+        }
+        if let Some(Row::Schedule(row)) = after {
+            self.schedules_by_id.insert(row.id, name.clone());
+            if let Some(due_at) = row.due_at {
+                self.schedules_by_due.insert((due_at, name.clone()));
+            }
+            self.schedules.insert(name.clone(), row);
+        }
+        before.map(Row::Schedule)
     }
 
     fn index_job(&mut self, row: &JobRow, unchanged: Unchanged) {

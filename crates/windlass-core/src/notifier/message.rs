@@ -18,7 +18,7 @@ impl Hint {
     pub fn to_message(&self) -> Bytes {
         match self {
             Self::Scheduled { count, due_at, .. } => format!("{count} {}", due_at.as_millis()).into(),
-            Self::ChainClosed(_) => Bytes::new(),
+            Self::ChainClosed(_) | Self::SchedulesChanged => Bytes::new(),
             Self::OwnershipLost { job, .. } => job.to_string().into(),
             Self::Event(event) => event.clone(),
             Self::FindEventSubscribers => Bytes::from_static(FIND),
@@ -41,6 +41,7 @@ impl Hint {
             Topic::OwnershipLost(worker) => {
                 Self::OwnershipLost { worker: *worker, job: text()?.parse().ok()? }
             }
+            Topic::Schedules => Self::SchedulesChanged,
             Topic::Events => Self::Event(Bytes::copy_from_slice(message)),
             Topic::EventSubscribers if message == FIND => Self::FindEventSubscribers,
             Topic::EventSubscribers if message == HERE => Self::EventSubscriber,
@@ -66,6 +67,7 @@ mod tests {
             Hint::Event(Bytes::new()),
             Hint::FindEventSubscribers,
             Hint::EventSubscriber,
+            Hint::SchedulesChanged,
         ] {
             assert_eq!(Hint::from_message(&hint.topic(), &hint.to_message()), Some(hint));
         }

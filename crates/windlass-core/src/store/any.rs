@@ -11,7 +11,7 @@ use crate::notifier::Notifier;
 ///
 /// A future that borrows a `dyn Store` captures the lifetime of the trait object, and the compiler then
 /// cannot prove that the future is `Send`. This type has no lifetime.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct AnyStore(Arc<dyn Store>);
 
 impl AnyStore {

@@ -39,11 +39,14 @@ pub enum Capability {
     LeaderLock,
     /// [`Transactional`].
     Transactions,
+    /// [`Store::change_schedules`], [`Store::get_schedules`], [`Store::list_schedules`] and
+    /// [`Store::due_schedules`].
+    Schedules,
 }
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Exchange,
         Self::NextDue,
         Self::Outside,
@@ -59,6 +62,7 @@ impl Capability {
         Self::Workers,
         Self::LeaderLock,
         Self::Transactions,
+        Self::Schedules,
     ];
 }
 

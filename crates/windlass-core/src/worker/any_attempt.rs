@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::abort::{Abort, AbortSignal, Abortable};
 use crate::command::{Acquired, BlockerOutput};
-use crate::id::{Fence, JobId, WorkerId};
+use crate::id::{Fence, JobId, Occurrence, WorkerId};
 use crate::name::{Key, WorkerName};
 use crate::observer::{About, AboutWorker};
 use crate::record::{JobRecord, Retention};
@@ -92,6 +92,12 @@ impl AnyAttempt {
     #[must_use]
     pub fn chain_created_at(&self) -> Timestamp {
         self.held.acquired.chain_created_at
+    }
+
+    /// Returns the occurrence that the job's chain was started for, if a schedule started it: the planned time.
+    #[must_use]
+    pub fn occurrence(&self) -> Option<Occurrence> {
+        self.job().chain.occurrence()
     }
 
     /// Returns how long the job's chain is kept after it closes.

@@ -8,16 +8,20 @@ use super::BoxError;
 use super::abort::Abort;
 use super::any_attempt::AnyAttempt;
 use super::next::{ContinuationOf, Next, complete};
+use super::schedule::ScheduledBy;
 use super::stages::{OpenPrepare, OpenStep, Stages, View};
 use crate::chain::Chain;
-use crate::client::{InTx, IntoPlan, Start};
-use crate::command::Outcome;
+use crate::client::{InTx, IntoPlan, Start, answered};
+use crate::command::{GetSchedules, Outcome, ScheduleTarget};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
+use crate::id::Occurrence;
 use crate::job::{Blockers, Entry, Job};
 use crate::record::JobRecord;
-use crate::store::Transactional;
+use crate::schedule::{State, time};
+use crate::store::{Store as _, Transactional};
+use crate::time::Timestamp;
 
 /// An attempt of a job, as a handler receives it. Works on any store. Cheap to clone.
 pub struct Ctx<J: Job> {
@@ -73,6 +77,28 @@ impl<J: Job> Ctx<J> {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.shared.attempt.key()
+    }
+
+    /// Returns the occurrence that the job's chain was started for, if a schedule started it: the planned time.
+    #[must_use]
+    pub fn occurrence(&self) -> Option<Occurrence> {
+        self.shared.attempt.occurrence()
+    }
+
+    /// Returns the latest occurrence of the schedule whose chain completed, for work of the kind "since last time".
+    /// Returns `None` if no schedule started the chain, if none of its runs has completed, or if it was deleted.
+    ///
+    /// # Errors
+    ///
+    /// An error of the store.
+    pub async fn last_success(&self) -> Result<Option<Timestamp>> {
+        let (Some(occurrence), Some(ScheduledBy(store))) = (self.occurrence(), self.get()) else {
+            return Ok(None);
+        };
+        let schedules = vec![ScheduleTarget::Id(occurrence.schedule)];
+        let mut reply = answered(store.get_schedules(GetSchedules { schedules })).await?;
+        let Some(row) = reply.schedules.pop().flatten() else { return Ok(None) };
+        Ok(State::decode(&row.state)?.last_success.map(time))
     }
 
     /// Returns a handle to the job's chain. `E` is the type of the chain's first job.

@@ -19,15 +19,17 @@ use super::keeper::{beat, keep};
 use super::main_loop::{Loop, RECOVERY, hear_losses};
 use super::middleware::Middleware;
 use super::options::HandlerOptions;
-use crate::client::{Client, EventKind, EventMessage};
+use super::schedule::{self, Declaration, Declarations, Program, program_name};
+use crate::client::{Client, EventKind, EventMessage, IntoPlan};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::job::{Backoff, Job};
 use crate::limit::REAP_EXCEPT_MAX;
-use crate::name::TypeName;
+use crate::name::{ScheduleName, TypeName};
 use crate::observer::Event;
+use crate::schedule::{EncodedChain, ScheduleSpec};
 use crate::store::{Capability, Store, Transactional};
 
 /// The default number of attempts that run at the same time.
@@ -42,6 +44,8 @@ pub struct Worker<S: ?Sized> {
     required: Vec<Kind>,
     settings: Settings,
     health: Arc<Health>,
+    program: Option<String>,
+    schedules: Declarations,
 }
 
 impl<S: Store + ?Sized> Worker<S> {
@@ -61,6 +65,8 @@ impl<S: Store + ?Sized> Worker<S> {
                 jitters: true,
             },
             health: Arc::default(),
+            program: None,
+            schedules: Ok(Vec::new()),
         }
     }
 
@@ -113,6 +119,57 @@ impl<S: Store + ?Sized> Worker<S> {
     /// arrive from all processes, 1.5 s otherwise.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.settings.poll = Some(poll);
+        self
+    }
+
+    /// Declares a schedule: this job starts by itself, at these times. The schedule is stored when the worker starts, and
+    /// any worker on the store may start its occurrences.
+    ///
+    /// ```
+    /// # use windlass::{Client, Ctx, Entry, Job, MemoryStore, Result, Worker};
+    /// # use windlass::schedule::Cron;
+    /// # #[derive(serde::Serialize, serde::Deserialize)] struct Report { of: String }
+    /// # impl Job for Report { const NAME: &'static str = "report"; type Output = (); type Next = (); type Blockers = (); }
+    /// # impl Entry for Report {}
+    /// # async fn report(_: Ctx<Report>) -> Result<()> { Ok(()) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
+    /// # let client = Client::new(MemoryStore::new());
+    /// let weekdays = Cron::new("0 9 * * MON-FRI")?.in_zone("Europe/Berlin");
+    /// let worker = Worker::new(&client)
+    ///     .handle(report)
+    ///     .schedule("daily-report", weekdays, Report { of: "sales".into() })
+    ///     .start()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// - A declaration that has not changed since it was stored changes nothing: it neither resumes a paused schedule nor
+    ///   overwrites the changes of an operator.
+    /// - A declaration with another content replaces the stored one, and is remembered. A content that was replaced does not
+    ///   return by itself, so that two versions of a program can run side by side: it is logged as a warning, and
+    ///   `windlass schedules accept` applies it. With [`version`](ScheduleSpec::version), the highest version wins.
+    /// - A schedule that is no longer declared stays. Delete it with
+    ///   [`Schedules::delete`](crate::schedule::Schedules::delete).
+    ///
+    /// An invalid name, specification or job makes [`start`](Self::start) fail.
+    pub fn schedule(
+        mut self,
+        name: impl AsRef<str>,
+        spec: impl Into<ScheduleSpec>,
+        job: impl IntoPlan,
+    ) -> Self {
+        let declaration = declaration(name.as_ref(), spec.into(), job);
+        self.schedules = self.schedules.and_then(|mut schedules| {
+            schedules.push(declaration?);
+            Ok(schedules)
+        });
+        self
+    }
+
+    /// Sets the name of the program, which is stored with the schedules that it declares. Default: the name of its
+    /// executable.
+    pub fn program(mut self, name: impl Into<String>) -> Self {
+        self.program = Some(name.into());
         self
     }
 
@@ -189,9 +246,12 @@ impl<S: Store + ?Sized> Worker<S> {
     ///
     /// [`ErrorKind::Invalid`] if the worker has no handler, if the concurrency or the prefetch is out of range, if the poll interval or
     /// the recovery delay is shorter than 1 ms, if the name is invalid, if a job type has two handlers or invalid
-    /// options, if a handler takes a value that was not passed to the worker, or if a required middleware is missing.
+    /// options, if a handler takes a value that was not passed to the worker, if a required middleware is missing, or if
+    /// a schedule is invalid.
     pub async fn start(self) -> Result<Running<S>> {
-        let Self { client, handlers, defaults, required, settings, health } = self;
+        let Self { client, handlers, defaults, required, settings, health, program, schedules } = self;
+        let name = program.unwrap_or_else(program_name);
+        let program = Program { name, declarations: schedules? };
         let handlers = handlers.build(defaults, &required)?;
         if handlers.is_empty() {
             return Err(Error::new(
@@ -203,7 +263,11 @@ impl<S: Store + ?Sized> Worker<S> {
         let engine = Engine::new(client, settings, handlers, health)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStarted);
-        let keepers = [tokio::spawn(keep(Arc::clone(&engine))), tokio::spawn(beat(Arc::clone(&engine)))];
+        let keepers = [
+            tokio::spawn(keep(Arc::clone(&engine))),
+            tokio::spawn(beat(Arc::clone(&engine))),
+            tokio::spawn(schedule::run(Arc::clone(&engine), program)),
+        ];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })
     }
@@ -236,6 +300,19 @@ impl<S: Store + ?Sized> Worker<S> {
         running.stop(deadline).await;
         Ok(())
     }
+}
+
+fn declaration(name: &str, spec: ScheduleSpec, job: impl IntoPlan) -> Result<Declaration> {
+    let named = |error: Error| {
+        let text = format!("the schedule `{name}` cannot be declared: {error}");
+        Error::new(error.kind(), text).with_inner(error)
+    };
+    let parts = || {
+        spec.check()?;
+        Ok((ScheduleName::new(name)?, EncodedChain::new(&job.into_plan().build()?)?))
+    };
+    let (name, job) = parts().map_err(named)?;
+    Ok(Declaration { name, spec, job })
 }
 
 /// How a worker runs, apart from its handlers.
@@ -288,7 +365,7 @@ impl Settings {
 pub struct Running<S: Store + ?Sized> {
     engine: Arc<Engine<S>>,
     main: Option<JoinHandle<()>>,
-    keepers: [JoinHandle<()>; 2],
+    keepers: [JoinHandle<()>; 3],
 }
 
 impl<S: Store + ?Sized> Running<S> {

@@ -20,6 +20,7 @@ use super::engine::Engine;
 use super::failure::{Failure, Retry};
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
+use super::schedule::ScheduledBy;
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use super::slot::SlotGuard;
 use super::stages::Scope;
@@ -28,7 +29,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
 use crate::observer::Event;
 use crate::record::JobRecord;
-use crate::store::{BoxFuture, Store};
+use crate::store::{AnyStore, BoxFuture, Store};
 use crate::time::Millis;
 
 /// The number of queries that check whether a commit whose reply was lost took effect.
@@ -62,7 +63,10 @@ pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: Arc<HeldJob>
     if engine.stopping.is_cancelled() {
         return task.leave(Outcome::Release);
     }
-    let attempt = AnyAttempt::new(Arc::clone(&held));
+    let mut attempt = AnyAttempt::new(Arc::clone(&held));
+    if attempt.occurrence().is_some() {
+        attempt.insert(ScheduledBy(AnyStore::new(Arc::clone(&engine.client.shared.store))));
+    }
     let JobRecord { id: job, job_type, chain, attempt: number, .. } = &task.held.acquired.job;
     let worker_name = task.held.worker.name.as_ref().map(tracing::field::display);
     let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name);

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use windlass_core::command::WorkerInfo;
+use windlass_core::command::{ScheduleRecord, WorkerInfo};
 use windlass_core::model::{ChainRow, Effect, JobRow, LockRow, Model, Row, RowKey};
 use windlass_core::{
     AttemptEnd, AttemptRecord, Blocker, ChainId, ChainKey, Closed, ClosedAs, Fence, JobId, JobRecord, Key,
-    KeyHold, Lease, LockName, OnBlockerFailure, RequestId, Retention, Status, Version, WorkerId, WorkerName,
+    KeyHold, Lease, LockName, OnBlockerFailure, RequestId, Retention, ScheduleId, ScheduleName, Status,
+    Version, WorkerId, WorkerName,
 };
 
 use super::{Coded, Decoded, Decoder, Encoder, Malformed};
@@ -24,6 +25,8 @@ mod tag {
     pub(super) const LOCK_DELETED: u8 = 9;
     pub(super) const PAUSED: u8 = 10;
     pub(super) const RESUMED: u8 = 11;
+    pub(super) const SCHEDULE: u8 = 12;
+    pub(super) const SCHEDULE_DELETED: u8 = 13;
 }
 
 /// Which optional parts of a job follow.
@@ -83,6 +86,10 @@ pub(crate) fn encode_effect(to: &mut Encoder, effect: &Effect) {
             to.byte(tag::RESUMED);
             to.text(name.as_str());
         }
+        (RowKey::Schedule(name), None) => {
+            to.byte(tag::SCHEDULE_DELETED);
+            to.text(name.as_str());
+        }
     }
 }
 
@@ -102,6 +109,7 @@ pub(crate) fn encode_row(to: &mut Encoder, key: &RowKey, row: &Row) {
             to.byte(tag::PAUSED);
             to.text(if let RowKey::Paused(name) = key { name.as_str() } else { "" });
         }
+        Row::Schedule(row) => encode_schedule(to, row),
     }
 }
 
@@ -145,6 +153,11 @@ pub(crate) fn apply(from: &mut Decoder<'_>, model: &mut Model, is_partial: bool)
         tag::LOCK_DELETED => (RowKey::Lock(from.name(LockName::new)?), None),
         tag::PAUSED => (RowKey::Paused(from.type_name()?), Some(Row::Paused)),
         tag::RESUMED => (RowKey::Paused(from.type_name()?), None),
+        tag::SCHEDULE => {
+            let row = decode_schedule(from)?;
+            (RowKey::Schedule(row.name.clone()), Some(Row::Schedule(Arc::new(row))))
+        }
+        tag::SCHEDULE_DELETED => (RowKey::Schedule(from.name(ScheduleName::new)?), None),
         _ => return Err(Malformed("a change has an unknown kind")),
     };
     let before = model.install(&key, after.clone());
@@ -549,6 +562,36 @@ fn decode_worker(from: &mut Decoder<'_>) -> Decoded<WorkerInfo> {
         started_at: from.time()?,
         seen_at: from.time()?,
         expires_at: from.time()?,
+    })
+}
+
+fn encode_schedule(to: &mut Encoder, row: &ScheduleRecord) {
+    to.byte(tag::SCHEDULE);
+    to.text(row.name.as_str());
+    to.id(row.id.as_uuid());
+    to.id(row.revision.as_uuid());
+    to.byte(u8::from(row.due_at.is_some()) | u8::from(row.handled.is_some()) << 1);
+    row.due_at.into_iter().for_each(|at| to.time(at));
+    row.handled.into_iter().for_each(|at| to.time(at));
+    to.text(&row.definition);
+    to.text(&row.state);
+}
+
+fn decode_schedule(from: &mut Decoder<'_>) -> Decoded<ScheduleRecord> {
+    let name = from.name(ScheduleName::new)?;
+    let (id, revision) = (ScheduleId::from_uuid(from.id()?), RequestId::from_uuid(from.id()?));
+    let parts = from.byte()?;
+    if parts > 3 {
+        return Err(Malformed("a schedule has unknown parts"));
+    }
+    Ok(ScheduleRecord {
+        name,
+        id,
+        revision,
+        due_at: (parts & 1 != 0).then(|| from.time()).transpose()?,
+        handled: (parts & 2 != 0).then(|| from.time()).transpose()?,
+        definition: from.text()?.into(),
+        state: from.text()?.into(),
     })
 }
 

@@ -2,18 +2,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
 use foldhash::HashSet;
 
 use super::{ByTime, Listed, OfType, Tables};
-use crate::command::{Types, WorkerInfo};
+use crate::command::{ScheduleRecord, Types, WorkerInfo};
 use crate::error::Result;
-use crate::id::{ChainId, JobId, RequestId, WorkerId};
+use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey};
 use crate::model::rows::{Due, Rows};
-use crate::name::{Key, LockName, TypeName};
+use crate::name::{Key, LockName, ScheduleName, TypeName};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
@@ -198,5 +198,28 @@ impl Rows for Tables {
     fn expired_locks(&mut self, now: Timestamp, max: usize) -> Result<Vec<LockName>> {
         let expired = self.lock_ends.iter().take_while(|(at, _)| *at <= now);
         Ok(expired.take(max).map(|(_, name)| name.clone()).collect())
+    }
+
+    fn schedule(&mut self, name: &ScheduleName) -> Result<Option<Arc<ScheduleRecord>>> {
+        Ok(self.schedules.get(name).cloned())
+    }
+
+    fn schedule_by_id(&mut self, id: ScheduleId) -> Result<Option<Arc<ScheduleRecord>>> {
+        Ok(self.schedules_by_id.get(&id).and_then(|name| self.schedules.get(name)).cloned())
+    }
+
+    fn schedules_after(
+        &mut self,
+        after: Option<&ScheduleName>,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = self.schedules.range::<ScheduleName, _>((from, Bound::Unbounded));
+        Ok(rows.take(max).map(|(_, row)| Arc::clone(row)).collect())
+    }
+
+    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>> {
+        let names = self.schedules_by_due.iter().skip(skip).take(max);
+        Ok(names.filter_map(|(_, name)| self.schedules.get(name)).cloned().collect())
     }
 }

@@ -1,0 +1,303 @@
+//! Visits schedules: starts due occurrences, and records the outcomes of runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::outbox::Outbox;
+use super::send::{send, send_repeatedly};
+use super::{Announcements, Dispatcher};
+use crate::command::{
+    Cancel, CancelMode, ChangeSchedules, DueSchedules, GetChains, GetSchedules, PutSchedule, ScheduleAction,
+    ScheduleChange, ScheduleChanged, ScheduleRecord, ScheduleTarget, Target,
+};
+use crate::error::Result;
+use crate::id::{ChainId, RequestId, ScheduleId};
+use crate::limit::SCHEDULE_PAGE_MAX;
+use crate::name::ErrorText;
+use crate::observer::Event;
+use crate::schedule::{ChainStatus, Definition, State, Visit, visit};
+use crate::store::{AnyStore, Store};
+use crate::time::Timestamp;
+
+/// The number of due schedules that one command queries, and changes.
+const DUE_MAX: u32 = 100;
+/// The number of pages that one pass handles. If more are due, the next pass continues.
+const PAGES_MAX: usize = 200;
+/// The largest total size of the texts and inputs in one command, in bytes.
+const CHANGES_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// The number of closed runs that wait to be recorded. Later ones are recorded by a check.
+const WAITING_MAX: usize = 10_000;
+
+/// The result of a pass over the due schedules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    /// The store's time.
+    pub(crate) now: Timestamp,
+    /// When the next schedule is due.
+    pub(crate) next_due: Option<Timestamp>,
+    /// Whether other workers handled most of the schedules at the same time.
+    pub(crate) is_contended: bool,
+}
+
+/// What became of visited schedules.
+#[derive(Clone, Copy, Debug, Default)]
+struct Visited {
+    /// Schedules that stay due: this program cannot read them, or an open transaction has locked them.
+    left: u32,
+    applied: u32,
+    conflicts: u32,
+}
+
+/// Visits all due schedules. A schedule that cannot be changed does not delay the others.
+pub(crate) async fn visit_due<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher) -> Result<Pass> {
+    let (mut skip, mut total) = (0, Visited::default());
+    let mut pages = 0;
+    loop {
+        let reply = send(store, &DueSchedules { skip, max: DUE_MAX }).await?;
+        let is_last = reply.schedules.is_empty();
+        let next_due = reply.next_due.filter(|_| is_last).or(Some(reply.now).filter(|_| !is_last));
+        pages += 1;
+        if is_last || pages > PAGES_MAX {
+            let is_contended = total.conflicts > total.applied;
+            return Ok(Pass { now: reply.now, next_due, is_contended });
+        }
+        let visited = visit_all(store, dispatcher, reply.schedules, reply.now).await?;
+        skip += visited.left;
+        total.applied += visited.applied;
+        total.conflicts += visited.conflicts;
+    }
+}
+
+/// Visits all schedules, due or not, so that each has the due time that this program computes. Time-zone data may have
+/// changed since they were stored.
+pub(crate) async fn visit_every<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher) -> Result<()> {
+    let mut after = None;
+    loop {
+        let request = crate::command::ListSchedules { after, max: DUE_MAX };
+        let reply = send(store, &request).await?;
+        let Some(last) = reply.schedules.last() else { return Ok(()) };
+        after = Some(last.name.clone());
+        visit_all(store, dispatcher, reply.schedules, reply.now).await?;
+    }
+}
+
+/// Visits schedules by id: their runs have closed.
+async fn visit_ids<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, ids: &[ScheduleId]) -> Result<()> {
+    for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
+        let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
+        let reply = send(store, &GetSchedules { schedules }).await?;
+        visit_all(store, dispatcher, reply.schedules.into_iter().flatten().collect(), reply.now).await?;
+    }
+    Ok(())
+}
+
+/// A visited schedule whose row is to be changed.
+struct Plan {
+    change: ScheduleChange,
+    cancel: Option<ChainId>,
+}
+
+async fn visit_all<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    rows: Vec<ScheduleRecord>,
+    now: Timestamp,
+) -> Result<Visited> {
+    let mut visited = Visited::default();
+    let mut read = Vec::with_capacity(rows.len());
+    for row in rows {
+        match decode(&row) {
+            Ok((definition, state)) => read.push((row, definition, state)),
+            Err(_) => visited.left += 1,
+        }
+    }
+    let statuses = statuses(store, read.iter().flat_map(|(.., state)| state.open_chains())).await?;
+    let mut plans = Vec::with_capacity(read.len());
+    for (row, definition, state) in read {
+        let status = |chain| statuses.get(&chain).copied().unwrap_or(ChainStatus::Open);
+        match visit(&row, &definition, state, now, status) {
+            Ok(Visit::Nothing) => visited.left += u32::from(row.due_at.is_some_and(|at| at <= now)),
+            Ok(Visit::Put(planned)) => {
+                let cancel = planned.cancel;
+                let change = change(&row, planned.not_before, ScheduleAction::Put(planned.put));
+                plans.push(Plan { change, cancel });
+            }
+            Ok(Visit::Delete) => {
+                plans.push(Plan { change: change(&row, None, ScheduleAction::Delete), cancel: None });
+            }
+            Err(_) => visited.left += 1,
+        }
+    }
+    let mut plans = plans.into_iter().peekable();
+    while plans.peek().is_some() {
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        while let Some(plan) = plans.next_if(|plan| {
+            bytes += size(&plan.change);
+            batch.is_empty() || bytes <= CHANGES_MAX_BYTES
+        }) {
+            batch.push(plan);
+        }
+        apply(store, dispatcher, batch, &mut visited).await?;
+    }
+    Ok(visited)
+}
+
+fn decode(row: &ScheduleRecord) -> Result<(Definition, State)> {
+    Ok((Definition::decode(&row.definition)?, State::decode(&row.state)?))
+}
+
+fn change(row: &ScheduleRecord, not_before: Option<Timestamp>, action: ScheduleAction) -> ScheduleChange {
+    ScheduleChange {
+        name: row.name.clone(),
+        id: row.id,
+        expected: Some(row.revision),
+        revision: RequestId::new(),
+        not_before,
+        action,
+    }
+}
+
+fn size(change: &ScheduleChange) -> usize {
+    let ScheduleAction::Put(put) = &change.action else { return 0 };
+    let input = put.chain.as_ref().map_or(0, |chain| chain.job.input.bytes().len());
+    put.state.len() + put.state_if_not_created.len() + input
+}
+
+/// Returns the status of chains that schedules have started.
+async fn statuses<S: Store + ?Sized>(
+    store: &S,
+    chains: impl Iterator<Item = ChainId>,
+) -> Result<HashMap<ChainId, ChainStatus>> {
+    let chains: Vec<_> = chains.collect();
+    let mut statuses = HashMap::with_capacity(chains.len());
+    for chains in chains.chunks(SCHEDULE_PAGE_MAX) {
+        let targets = chains.iter().copied().map(Target::Chain).collect();
+        let reply = send(store, &GetChains { chains: targets }).await?;
+        for (chain, record) in chains.iter().zip(reply.chains) {
+            let status = match record.map(|record| record.closed) {
+                None => ChainStatus::Gone,
+                Some(None) => ChainStatus::Open,
+                Some(Some(closed)) => ChainStatus::Closed(closed.closed_as, closed.at),
+            };
+            statuses.insert(*chain, status);
+        }
+    }
+    Ok(statuses)
+}
+
+async fn apply<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    plans: Vec<Plan>,
+    visited: &mut Visited,
+) -> Result<()> {
+    let request = ChangeSchedules { changes: plans.iter().map(|plan| plan.change.clone()).collect() };
+    let reply = send(store, &request).await?;
+    let mut announcements = Announcements::new(dispatcher);
+    let mut cancelled = Vec::new();
+    for (plan, changed) in plans.iter().zip(&reply.changes) {
+        match changed {
+            ScheduleChanged::Applied { .. } | ScheduleChanged::Repeated => {
+                visited.applied += 1;
+                cancelled.extend(plan.cancel.map(Target::Chain));
+            }
+            ScheduleChanged::Conflict => visited.conflicts += 1,
+            ScheduleChanged::NotDue | ScheduleChanged::Busy => visited.left += 1,
+        }
+        announcements.schedule_changed(&plan.change, changed);
+    }
+    announcements.send(dispatcher);
+    if !cancelled.is_empty() {
+        let request = Cancel { chains: cancelled, mode: CancelMode::Ask };
+        let reply = send_repeatedly(store, &request).await?;
+        let mut announcements = Announcements::new(dispatcher);
+        announcements.ripple(&reply.ripple);
+        reply.chains.iter().for_each(|cancelled| announcements.cancelled(*cancelled, &reply.ripple));
+        announcements.send(dispatcher);
+    }
+    Ok(())
+}
+
+impl Announcements {
+    /// Announces the chain that a change of a schedule has created.
+    pub(super) fn schedule_changed(&mut self, change: &ScheduleChange, changed: &ScheduleChanged) {
+        if let (
+            ScheduleAction::Put(PutSchedule { chain: Some(chain), .. }),
+            ScheduleChanged::Applied { created: Some(created) },
+        ) = (&change.action, changed)
+        {
+            self.created(chain, created);
+        }
+    }
+}
+
+/// Records the outcomes of runs when their chains close, in the background.
+///
+/// The process that closes a chain sees from its id that a schedule has started it. Other chains cost nothing. If the
+/// process ends before the outcome is recorded, a later visit of the schedule records it.
+pub(super) struct ClosedRuns {
+    store: Arc<AnyStore>,
+    dispatcher: Weak<Dispatcher>,
+    outbox: Outbox<Message>,
+}
+
+enum Message {
+    Closed(ScheduleId),
+    /// Asks the task to answer when it has handled all messages before this one.
+    Flush(oneshot::Sender<()>),
+}
+
+impl ClosedRuns {
+    pub(super) fn new(store: AnyStore, dispatcher: Weak<Dispatcher>) -> Self {
+        Self { store: Arc::new(store), dispatcher, outbox: Outbox::new(WAITING_MAX) }
+    }
+
+    /// Visits the schedule that has started this chain, if any.
+    pub(super) fn note(&self, chain: ChainId) {
+        let Some(occurrence) = chain.occurrence() else { return };
+        let sender = self.outbox.sender(|runtime, receiver| {
+            runtime.spawn(record(receiver, Arc::clone(&self.store), self.dispatcher.clone()));
+        });
+        if let Some(sender) = sender {
+            let _ = sender.try_send(Message::Closed(occurrence.schedule));
+        }
+    }
+
+    /// Waits until all runs so far have been recorded.
+    pub(super) async fn flush(&self) {
+        self.outbox.flush(Message::Flush).await;
+    }
+}
+
+impl fmt::Debug for ClosedRuns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClosedRuns").finish_non_exhaustive()
+    }
+}
+
+async fn record(mut messages: mpsc::Receiver<Message>, store: Arc<AnyStore>, dispatcher: Weak<Dispatcher>) {
+    while let Some(first) = messages.recv().await {
+        let (mut ids, mut waiting) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Closed(id) if !ids.contains(&id) => ids.push(id),
+                Message::Closed(_) => {}
+                Message::Flush(done) => waiting.push(done),
+            }
+            next = if ids.len() < SCHEDULE_PAGE_MAX { messages.try_recv().ok() } else { None };
+        }
+        let Some(dispatcher) = dispatcher.upgrade() else { return };
+        // After an error, a check of the schedule finds the outcome.
+        if let Err(error) = visit_ids(&*store, &dispatcher, &ids).await {
+            dispatcher.observe(&Event::StoreFailed("change_schedules", ErrorText::new(error.to_string())));
+        }
+        for done in waiting {
+            let _ = done.send(());
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Schedules: when jobs start by themselves.
+//!
+//! A store keeps the row of a schedule and compares it; see
+//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is here: [`spec`] computes occurrences,
+//! [`definition`] and [`state`] are the two texts of a row, and [`visit`] decides what to do with a row at a point in
+//! time, without I/O, clock or randomness.
+
+mod definition;
+mod spec;
+mod state;
+mod visit;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use definition::{Definition, EncodedChain};
+pub use spec::{Cron, Every, MissedRuns, Once, Overlap, ScheduleSpec};
+pub use state::{RunOutcome, ScheduleRun};
+
+pub use crate::client::{Schedule, ScheduleDetails, Schedules};
+pub use crate::id::{Occurrence, ScheduleId};
+pub use crate::name::ScheduleName;
+pub(crate) use state::{State, time};
+pub(crate) use visit::{ChainStatus, Visit, count_until, due_at, visit};

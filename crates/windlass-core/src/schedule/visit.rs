@@ -1,0 +1,292 @@
+//! What to do with a schedule at a point in time.
+//!
+//! A visit is a pure function of the stored row, the time in the store's reply, and the status of the chains that the
+//! schedule has started. Its result is a change of the row, which the store applies only to the same revision. So it does
+//! not matter which worker visits a schedule, how often, or whether it was suspended in between.
+
+use super::definition::Definition;
+use super::spec::{MissedRuns, Overlap};
+use super::state::{RunOutcome, State, time};
+use crate::command::{NewChain, PutSchedule, ScheduleRecord};
+use crate::error::Result;
+use crate::id::{ChainId, Occurrence, ScheduleId};
+use crate::record::ClosedAs;
+use crate::time::{Millis, Timestamp};
+
+/// The delay before an open run is checked for the first time, in milliseconds. It doubles with each check.
+const CHECK_FIRST_MS: u64 = 1_000;
+/// The longest delay between two checks: half of the time that a closed chain is kept at least.
+const CHECK_MAX_MS: u64 = crate::limit::REPEAT_WINDOW_MS / 2;
+/// The longest delay between two checks while an occurrence waits.
+const CHECK_WAITING_MAX_MS: u64 = 30_000;
+/// How many dropped occurrences are counted one by one.
+const COUNTED_MAX: u64 = 1_000;
+/// How many occurrences one visit skips because the previous chain is open.
+const SKIPPED_MAX: usize = 100;
+
+/// Whether a chain that a schedule has started is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChainStatus {
+    Open,
+    Closed(ClosedAs, Timestamp),
+    Gone,
+}
+
+/// The result of a visit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// Nothing to change.
+    Nothing,
+    /// Write the row.
+    Put(Box<Planned>),
+    /// The schedule has ended, and its retention is over: delete it.
+    Delete,
+}
+
+/// A row to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) put: PutSchedule,
+    pub(crate) not_before: Option<Timestamp>,
+    /// A chain to ask to stop, once the row is written.
+    pub(crate) cancel: Option<ChainId>,
+}
+
+/// Decides what to do with a schedule at time `now`.
+///
+/// # Errors
+///
+/// If this program cannot compute the schedule's times. The row must be left unchanged.
+pub(crate) fn visit(
+    row: &ScheduleRecord,
+    definition: &Definition,
+    mut state: State,
+    now: Timestamp,
+    status: impl Fn(ChainId) -> ChainStatus,
+) -> Result<Visit> {
+    let before = state.clone();
+    if state.ended_at.is_some_and(|ended| time(ended) + definition.spec.retention_ms() <= now) {
+        return Ok(Visit::Delete);
+    }
+    resolve(&mut state, now, status);
+    let jitter = definition.spec.jitter_of(row.id);
+    let mut handled = row.handled;
+    let decision = if state.paused_at.is_some() || state.ended_at.is_some() {
+        Decision::default()
+    } else {
+        decide(row, definition, &mut state, &mut handled, now)?
+    };
+    let mut other = state.clone();
+    let chain = match decision.fire {
+        Some(at) => Some(fired(row, definition, &mut state, at, now)?),
+        None => None,
+    };
+    other.key_held += u64::from(chain.is_some());
+    let due_at = settle(row, definition, &mut state, handled, now)?;
+    settle(row, definition, &mut other, handled, now)?;
+    if state == before && due_at == row.due_at && handled == row.handled && chain.is_none() {
+        // Ask again: the request may have been lost.
+        return Ok(match decision.cancel {
+            Some(_) => planned(jitter, (&state, &other), due_at, handled, None, &decision),
+            None => Visit::Nothing,
+        });
+    }
+    Ok(planned(jitter, (&state, &other), due_at, handled, chain, &decision))
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Decision {
+    /// The occurrence to start.
+    fire: Option<Timestamp>,
+    cancel: Option<ChainId>,
+}
+
+fn planned(
+    jitter: Millis,
+    (state, other): (&State, &State),
+    due_at: Option<Timestamp>,
+    handled: Option<Timestamp>,
+    chain: Option<NewChain>,
+    decision: &Decision,
+) -> Visit {
+    // Whoever computed this may have a wrong clock. The store compares the time with its own.
+    let not_before = decision.fire.map(|at| at + jitter);
+    let put = PutSchedule {
+        due_at,
+        handled,
+        definition: None,
+        state: state.encode().into(),
+        chain,
+        state_if_not_created: other.encode().into(),
+    };
+    Visit::Put(Box::new(Planned { put, not_before, cancel: decision.cancel }))
+}
+
+/// Records the outcomes of runs that have closed.
+fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> ChainStatus) {
+    for run in state.runs.iter_mut().filter(|run| run.outcome.is_none()) {
+        let (outcome, at) = match status(run.chain) {
+            ChainStatus::Open => continue,
+            ChainStatus::Closed(closed_as, at) => (RunOutcome::from(closed_as), at),
+            ChainStatus::Gone => (RunOutcome::Deleted, now),
+        };
+        (run.outcome, run.closed_at) = (Some(outcome), Some(at.as_millis()));
+        if outcome == RunOutcome::Completed {
+            state.last_success = state.last_success.max(Some(run.at));
+        }
+    }
+}
+
+/// Decides whether to start an occurrence. Drops those that were missed, and skips those that overlap.
+fn decide(
+    row: &ScheduleRecord,
+    definition: &Definition,
+    state: &mut State,
+    handled: &mut Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Decision> {
+    let spec = &definition.spec;
+    let open = state.open_latest();
+    if let Some(waiting) = state.waiting
+        && open.is_none()
+    {
+        state.waiting = None;
+        return Ok(Decision { fire: Some(time(waiting)), cancel: None });
+    }
+    let jitter = spec.jitter_of(row.id);
+    drop_missed(definition, state, handled, now, jitter)?;
+    let cancel =
+        |state: &State| open.filter(|_| spec.overlap_policy() == Overlap::Cancel && state.waiting.is_some());
+    for _ in 0..SKIPPED_MAX {
+        let Some(next) = spec.next_after(base(definition, state, *handled))? else { break };
+        if now < next + jitter {
+            break;
+        }
+        *handled = Some(next);
+        match spec.overlap_policy() {
+            _ if open.is_none() => return Ok(Decision { fire: Some(next), cancel: None }),
+            Overlap::Allow => return Ok(Decision { fire: Some(next), cancel: None }),
+            Overlap::Wait | Overlap::Cancel if state.waiting.is_none() => {
+                state.waiting = Some(next.as_millis())
+            }
+            _ => state.overlapped += 1,
+        }
+    }
+    Ok(Decision { fire: None, cancel: cancel(state) })
+}
+
+/// Returns the time after which the next occurrence is searched.
+fn base(definition: &Definition, state: &State, handled: Option<Timestamp>) -> Option<Timestamp> {
+    // A single time in the past still counts.
+    let since = (!definition.spec.is_once()).then(|| time(state.since));
+    handled.max(since)
+}
+
+/// Moves past the occurrences that are later than the grace time, except the newest ones, as the policy says. The work is
+/// bounded by the policy, not by the length of the outage.
+fn drop_missed(
+    definition: &Definition,
+    state: &mut State,
+    handled: &mut Option<Timestamp>,
+    now: Timestamp,
+    jitter: Millis,
+) -> Result<()> {
+    let spec = &definition.spec;
+    let grace = spec.grace_ms().get().saturating_add(jitter.get()).saturating_add(1);
+    let Some(limit) = now.as_millis().checked_sub_unsigned(grace).filter(|limit| *limit >= 0) else {
+        return Ok(());
+    };
+    let base = base(definition, state, *handled);
+    let is_new = |at: &Timestamp| base.is_none_or(|base| *at > base);
+    let Some(newest) = spec.last_until(time(limit))?.filter(is_new) else { return Ok(()) };
+    let kept = match spec.missed_policy() {
+        MissedRuns::Skip => 0,
+        MissedRuns::RunOnce => 1,
+        MissedRuns::RunLatest(count) => count,
+    };
+    // The newest occurrence that is dropped.
+    let mut dropped = Some(newest);
+    for _ in 0..kept {
+        let Some(at) = dropped else { break };
+        let before = at.as_millis().checked_sub(1).filter(|before| *before >= 0);
+        dropped = match before {
+            Some(before) => spec.last_until(time(before))?.filter(is_new),
+            None => None,
+        };
+    }
+    let Some(dropped) = dropped else { return Ok(()) };
+    state.missed += count_until(definition, base, dropped)?;
+    *handled = Some(dropped);
+    Ok(())
+}
+
+/// Counts occurrences after `base` up to `last`, at most [`COUNTED_MAX`].
+pub(crate) fn count_until(
+    definition: &Definition,
+    mut base: Option<Timestamp>,
+    last: Timestamp,
+) -> Result<u64> {
+    let mut count = 0;
+    while count < COUNTED_MAX
+        && let Some(next) = definition.spec.next_after(base)?.filter(|next| *next <= last)
+    {
+        count += 1;
+        base = Some(next);
+    }
+    Ok(count)
+}
+
+/// Returns the chain of an occurrence, and adds it to the runs.
+fn fired(
+    row: &ScheduleRecord,
+    definition: &Definition,
+    state: &mut State,
+    at: Timestamp,
+    now: Timestamp,
+) -> Result<NewChain> {
+    let chain = Occurrence { schedule: row.id, at, is_manual: false }.chain();
+    state.push_run(at, chain, now);
+    (state.check_at, state.check_delay) = (None, 0);
+    definition.job.decode(chain)
+}
+
+/// Completes a state after a visit: plans the next check, and notes the end. Returns when the row is due next.
+fn settle(
+    row: &ScheduleRecord,
+    definition: &Definition,
+    state: &mut State,
+    handled: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>> {
+    if state.open_chains().next().is_none() && state.waiting.is_none() {
+        (state.check_at, state.check_delay) = (None, 0);
+    } else if state.check_at.is_none_or(|at| at <= now.as_millis()) {
+        let most = if state.waiting.is_some() { CHECK_WAITING_MAX_MS } else { CHECK_MAX_MS };
+        state.check_delay = (state.check_delay * 2).clamp(CHECK_FIRST_MS, most);
+        state.check_at = Some((now + Millis::new(state.check_delay).unwrap_or_default()).as_millis());
+    }
+    due_at(row.id, definition, state, handled, now)
+}
+
+/// Returns when a schedule is due next: at its next occurrence, its next check, or when it is to be removed.
+pub(crate) fn due_at(
+    schedule: ScheduleId,
+    definition: &Definition,
+    state: &mut State,
+    handled: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>> {
+    let spec = &definition.spec;
+    let check = state.check_at.map(time);
+    if state.paused_at.is_some() {
+        return Ok(check);
+    }
+    let next = spec.next_after(base(definition, state, handled))?.map(|next| next + spec.jitter_of(schedule));
+    let is_over = next.is_none() && check.is_none() && state.waiting.is_none();
+    if !is_over {
+        state.ended_at = None;
+        return Ok(next.into_iter().chain(check).min());
+    }
+    let ended = *state.ended_at.get_or_insert(now.as_millis());
+    Ok(Some(time(ended) + spec.retention_ms()))
+}

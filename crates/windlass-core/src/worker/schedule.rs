@@ -1,0 +1,169 @@
+//! Schedules of a worker: its declarations, and the task that starts due occurrences.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::engine::Engine;
+use super::task::catch_panic;
+use crate::client::{Declared, visit_due, visit_every};
+use crate::clock::far;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::{ErrorText, ScheduleName};
+use crate::notifier::{Subscription, Topic};
+use crate::observer::Event;
+use crate::schedule::{EncodedChain, ScheduleSpec};
+use crate::store::{AnyStore, Capability, Store};
+
+/// The longest time between two queries for due schedules. A hint or a due time ends it earlier.
+const POLL: Duration = Duration::from_secs(5);
+/// The same while hints do not arrive from every process.
+const POLL_ALONE: Duration = Duration::from_millis(1_500);
+/// How long a worker waits at random after others have started most of the due schedules at the same time.
+const CONTENDED: Duration = Duration::from_millis(50);
+/// The shortest time between two queries that find nothing to do although a schedule is due.
+const FRUITLESS: Duration = Duration::from_millis(1);
+/// The delay before the task subscribes again after a subscription failed or ended.
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(5);
+
+/// A schedule that a program declares.
+#[derive(Clone, Debug)]
+pub(super) struct Declaration {
+    pub(super) name: ScheduleName,
+    pub(super) spec: ScheduleSpec,
+    pub(super) job: EncodedChain,
+}
+
+/// Declarations, or the first error in one of them.
+pub(super) type Declarations = Result<Vec<Declaration>>;
+
+/// The program and its declarations.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) name: String,
+    pub(super) declarations: Vec<Declaration>,
+}
+
+/// Returns the default name of the program: that of its executable.
+pub(super) fn program_name() -> String {
+    let path = std::env::current_exe().ok();
+    let name =
+        path.as_ref().and_then(|path| path.file_stem()).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "program".to_owned())
+}
+
+/// The store of an attempt that a schedule has started.
+pub(super) struct ScheduledBy(pub(super) AnyStore);
+
+/// Declares the program's schedules, and then starts due occurrences until the worker stops. Returns immediately if the
+/// store has no schedules. A failure is retried.
+pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program) {
+    if !engine.client.store().capabilities().has(Capability::Schedules) {
+        return;
+    }
+    let mut task = Task { subscription: None, subscribe_at: Instant::now(), failures: 0 };
+    let stopping = engine.stopping.clone();
+    let (mut is_declared, mut is_checked) = (program.declarations.is_empty(), false);
+    while !stopping.is_cancelled() {
+        task.subscribe(&engine).await;
+        let turn = async {
+            if !is_declared {
+                declare(&engine, &program).await?;
+                is_declared = true;
+            }
+            if !is_checked {
+                visit_every(engine.client.store(), engine.dispatcher()).await?;
+                is_checked = true;
+            }
+            visit_due(engine.client.store(), engine.dispatcher()).await
+        };
+        let turn = catch_panic("schedules", turn).await;
+        let turn = turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
+        let delay = match turn {
+            Ok(pass) => {
+                task.failures = 0;
+                let poll = task.poll(&engine);
+                let left = pass.next_due.map_or(poll, |due_at| due_at.since(pass.now).max(FRUITLESS));
+                let contended =
+                    if pass.is_contended { CONTENDED.mul_f64(fastrand::f64()) } else { Duration::ZERO };
+                left.min(poll).max(contended)
+            }
+            Err(error) => {
+                task.failures += 1;
+                let event = Event::StoreFailed("due_schedules", ErrorText::new(error.to_string()));
+                engine.dispatcher().observe(&event);
+                let delay = engine.recovery.delay(task.failures, fastrand::f64());
+                let _ = timeout(delay, stopping.cancelled()).await;
+                continue;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => {}
+            () = task.wait(delay) => {}
+        }
+    }
+}
+
+struct Task {
+    subscription: Option<Subscription>,
+    /// The earliest time to subscribe if there is no subscription.
+    subscribe_at: Instant,
+    /// The number of turns that failed in a row.
+    failures: u32,
+}
+
+impl Task {
+    async fn subscribe<S: Store + ?Sized>(&mut self, engine: &Engine<S>) {
+        if self.subscription.is_some() || Instant::now() < self.subscribe_at {
+            return;
+        }
+        self.subscription = engine.dispatcher().subscribe(vec![Topic::Schedules]).await;
+        self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
+    }
+
+    fn poll<S: Store + ?Sized>(&self, engine: &Engine<S>) -> Duration {
+        let interval = engine.dispatcher().poll_interval(self.subscription.is_some());
+        let longest = if interval >= POLL { POLL } else { POLL_ALONE };
+        longest.mul_f64(1.0 - 0.1 * fastrand::f64())
+    }
+
+    /// Waits for a hint, at most for this time.
+    async fn wait(&mut self, length: Duration) {
+        let until = far(length);
+        let heard = async {
+            match &mut self.subscription {
+                Some(subscription) => subscription.next().await.is_some(),
+                None => {
+                    sleep_until(until).await;
+                    true
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = sleep_until(until) => {}
+            is_open = heard => if !is_open {
+                self.subscription = None;
+                self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
+            },
+        }
+    }
+}
+
+async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> Result<()> {
+    for Declaration { name, spec, job } in &program.declarations {
+        let declared = engine.client.schedules().declare(name, &program.name, spec, job).await?;
+        if declared == Declared::Refused {
+            tracing::warn!(
+                target: "windlass",
+                schedule = %name,
+                program = program.name,
+                "the declaration of the schedule was superseded and is not applied: deploy the newer program, or accept \
+                 the rollback with `windlass schedules accept {name}`"
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,2 @@
+-- ?1: name
+delete from {prefix}schedule where name = ?1
