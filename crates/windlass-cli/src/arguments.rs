@@ -3,6 +3,7 @@
 mod list;
 mod manage;
 mod run;
+mod schedule;
 mod start;
 mod value;
 
@@ -14,6 +15,7 @@ pub(crate) use manage::{
     Cancel, ChainNames, ChainSelection, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger,
 };
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
+pub(crate) use schedule::{PutSchedule, ScheduleAction, ScheduleNames, Schedules};
 pub(crate) use start::{Enqueue, QueueResult, Start, StartOptions, Wait};
 pub(crate) use value::{chain_id, duration, time};
 
@@ -135,6 +137,7 @@ pub(crate) enum Command {
     Chains(Chains),
     Queues(Queues),
     Workers(Workers),
+    Schedules(Schedules),
     Stats(Stats),
     Migrate(Migrate),
     Doctor(Doctor),

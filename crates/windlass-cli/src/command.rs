@@ -11,6 +11,7 @@ mod generate;
 mod list;
 mod manage;
 mod migrate;
+mod schedule;
 mod show;
 mod start;
 mod target;
@@ -98,6 +99,7 @@ async fn dispatch(context: &Context, command: Command) -> Result {
         Command::Chains(chains) => list::chains(context, chains).await,
         Command::Queues(queues) => list::queues(context, queues).await,
         Command::Workers(_) => list::workers(context).await,
+        Command::Schedules(schedules) => schedule::run(context, schedules).await,
         Command::Stats(_) => list::stats(context).await,
         Command::Migrate(migrate) => migrate::run(context, &migrate).await,
         Command::Doctor(_) => doctor::run(context).await,

@@ -15,7 +15,7 @@ use windlass_core::{
 pub use drained::Drained;
 use drained::{Counting, Tally};
 
-use crate::query::{describe, jobs};
+use crate::query::{describe, jobs, next_occurrences};
 
 /// Default limit of attempts per drain.
 const ATTEMPTS_MAX: u32 = 1_000;
@@ -137,13 +137,15 @@ impl TestHarness {
         self.clock.advance(Millis::try_from(by).expect("a duration of at most 100 years"));
     }
 
-    /// Advances the clock to the time at which the next job is due, and returns by how much. Returns `None` if no job
-    /// is delayed.
+    /// Advances the clock to the time at which the next job or the next occurrence of a schedule is due, and returns by
+    /// how much. Returns `None` if there is none.
     #[expect(clippy::must_use_candidate, reason = "advancing the clock is the purpose")]
     pub fn advance_to_next_due(&self) -> Option<Duration> {
         let pending = JobFilter { statuses: vec![Status::Pending], ..JobFilter::default() };
         let pending = jobs(self.client.store(), &pending).into_iter();
-        let next = pending.map(|job| job.due_at).filter(|due_at| *due_at > self.now()).min()?;
+        let scheduled = next_occurrences(self.client.store());
+        let next =
+            pending.map(|job| job.due_at).chain(scheduled).filter(|due_at| *due_at > self.now()).min()?;
         let by = next.since(self.now());
         self.advance(by);
         Some(by)
@@ -200,8 +202,9 @@ impl TestHarness {
         Err(Error::new(ErrorKind::TimedOut, "the worker did not register in the store"))
     }
 
-    /// Whether no job of these types is running or due.
+    /// Starts the occurrences of schedules that are due. Returns whether no job of these types is running or due.
     async fn is_idle(&self, types: &Types) -> Result<bool> {
+        self.client.visit_schedules().await?;
         let next = self.client.store().next_due(NextDue { types: types.clone() }).await?;
         Ok(next.lease_until.is_none() && next.due_at.is_none_or(|due_at| due_at > next.now))
     }

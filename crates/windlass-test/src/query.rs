@@ -1,9 +1,10 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use windlass_core::command::{JobFilter, ListJobs, Order, Page};
-use windlass_core::limit::PAGE_MAX;
-use windlass_core::{JobRecord, MemoryStore, Payload, Result, Store};
+use windlass_core::command::{JobFilter, ListJobs, ListSchedules, Order, Page};
+use windlass_core::limit::{PAGE_MAX, SCHEDULE_PAGE_MAX};
+use windlass_core::schedule::Schedule;
+use windlass_core::{JobRecord, MemoryStore, Payload, Result, Store, Timestamp};
 
 /// Returns the output of a future that is ready on its first poll, as queries of the memory store are.
 ///
@@ -32,6 +33,22 @@ pub(crate) async fn list_jobs<S: Store>(store: &S, filter: &JobFilter) -> Result
         page.after = reply.next;
         if page.after.is_none() {
             return Ok(jobs);
+        }
+    }
+}
+
+/// Returns the next occurrence of each schedule of a memory store.
+pub(crate) fn next_occurrences(store: &MemoryStore) -> Vec<Timestamp> {
+    let max = u32::try_from(SCHEDULE_PAGE_MAX).unwrap_or(u32::MAX);
+    let (mut after, mut next) = (None, Vec::new());
+    loop {
+        let request = ListSchedules { after, max };
+        let reply = immediately(store.list_schedules(request)).expect("the memory store is open");
+        let Some(last) = reply.schedules.last() else { return next };
+        after = Some(last.name.clone());
+        for row in &reply.schedules {
+            let details = Schedule::read(row, reply.now).details.ok();
+            next.extend(details.and_then(|details| details.next.first().copied()));
         }
     }
 }

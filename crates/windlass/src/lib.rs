@@ -31,6 +31,10 @@ pub use windlass_core::{
 #[doc(inline)]
 pub use windlass_core::{Queue, queue};
 
+// Schedules.
+#[doc(inline)]
+pub use windlass_core::schedule;
+
 // Stores, notifiers and observers.
 #[doc(inline)]
 pub use windlass_core::{MemoryStore, Notifier, Observer, Store, Transactional};
@@ -97,13 +101,15 @@ pub mod record {
 pub mod id {
     pub use windlass_core::uuid;
     #[doc(inline)]
-    pub use windlass_core::{ChainId, Fence, JobId, RequestId, Version, WorkerId};
+    pub use windlass_core::{ChainId, Fence, JobId, Occurrence, RequestId, ScheduleId, Version, WorkerId};
 }
 
 /// Validated names and texts.
 pub mod name {
     #[doc(inline)]
-    pub use windlass_core::{Codec, ErrorText, Key, LockName, TraceContext, TypeName, WorkerName};
+    pub use windlass_core::{
+        Codec, ErrorText, Key, LockName, ScheduleName, TraceContext, TypeName, WorkerName,
+    };
 }
 
 /// Notifiers, which wake workers and waiting callers.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 use windlass::command::{ChainFilter, ListChains, NextDue, Page, TypeCount, Types};
 use windlass::notifier::{Hint, Reach, Topic};
+use windlass::schedule::Schedule;
 use windlass::store::{Capability, Finding};
 use windlass::time::Timestamp;
 use windlass::{ChainId, Client, Status, Store};
@@ -21,6 +22,9 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// How long a ready job may wait before it is reported.
 const READY_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// How late a schedule may be before it is reported. Workers query for due schedules at least every 5 s.
+const OVERDUE_MAX: Duration = Duration::from_secs(15);
 
 /// The maximum number of failed or cancelled chains to check for waiting dependents.
 const ENDED_CHAINS_MAX: u32 = 100;
@@ -40,6 +44,7 @@ pub(crate) async fn run(context: &Context) -> Result {
         ("clock", clock(&client).await?),
         ("notifier", notifier(&connection).await),
         ("work", work(&client).await?),
+        ("schedules", schedules(&client).await?),
     ];
     let mut found = false;
     for (check, findings) in checks {
@@ -130,6 +135,67 @@ async fn work(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
         findings.extend(blocked(client).await?);
     }
     Ok(findings)
+}
+
+/// Checks whether schedules are started: overdue, unreadable and paused ones, superseded declarations, and types that no
+/// worker handles.
+async fn schedules(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
+    let can = client.store().capabilities();
+    if !(can.has(Capability::Schedules) && can.has(Capability::Workers)) {
+        return Ok(Vec::new());
+    }
+    let (schedules, workers) = (client.schedules().list().await?, client.workers().await?);
+    let handled: BTreeSet<_> =
+        workers.iter().flat_map(|worker| worker.types.iter().map(|name| name.as_str())).collect();
+    Ok(schedules.iter().flat_map(|schedule| of_schedule(schedule, &handled)).collect())
+}
+
+fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
+    let name = &schedule.name;
+    let details = match &schedule.details {
+        Ok(details) => details,
+        Err(error) => {
+            return vec![finding(
+                format!("schedule `{name}` cannot be read: {error}"),
+                "update this program; a worker that cannot read a schedule does not start it",
+            )];
+        }
+    };
+    let mut findings = Vec::new();
+    if details.paused_at.is_some() {
+        findings.push(finding(
+            format!("schedule `{name}` is paused"),
+            format!("run `windlass schedules resume {name}` when it may continue"),
+        ));
+    } else if is_overdue(schedule) {
+        let late = schedule.overdue_by().unwrap_or_default().as_secs();
+        let late = humantime::format_duration(Duration::from_secs(late));
+        findings.push(finding(
+            format!("schedule `{name}` has been due for {late}"),
+            "start a worker on this store; if one runs, update it: it may not know the time zone or the expression",
+        ));
+    }
+    if details.ended_at.is_none() && !handled.contains(details.job_type.as_str()) {
+        let job_type = &details.job_type;
+        findings.push(finding(
+            format!("schedule `{name}` starts jobs of type `{job_type}`, which no live worker handles"),
+            format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
+        ));
+    }
+    if let Some(program) = &details.refused_program {
+        findings.push(finding(
+            format!("program `{program}` declares schedule `{name}` with content that was superseded"),
+            format!(
+                "deploy the newer program, or run `windlass schedules accept {name}` to accept the rollback"
+            ),
+        ));
+    }
+    findings
+}
+
+/// Whether a schedule is due for so long that no worker seems to visit it.
+pub(super) fn is_overdue(schedule: &Schedule) -> bool {
+    schedule.overdue_by().is_some_and(|late| late > OVERDUE_MAX)
 }
 
 fn of_type(count: &TypeCount, is_handled: bool) -> Vec<Finding> {

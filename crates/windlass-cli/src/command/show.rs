@@ -5,7 +5,7 @@ use windlass::record::{AttemptRecord, ChainRecord, JobRecord, Payload};
 use windlass::{Client, Store};
 
 use super::list::{ago, attempts, chain_row, job_row, named, worker_text};
-use super::why;
+use super::{schedule, why};
 use crate::arguments::JobState;
 use crate::exit::Result;
 use crate::output::Output;
@@ -60,6 +60,7 @@ pub(crate) async fn chain(output: Output, client: &Client<dyn Store>, chain: &Ch
             ("status", Some(JobState::of(&chain.latest).as_str().to_owned())),
             ("why", joined(&why)),
             ("key", key),
+            ("schedule", schedule::origin(client, chain.id).await?),
             ("created", Some(format!("{} ({})", chain.created_at, ago(chain.created_at)))),
             ("closed", chain.closed.map(|closed| closed.at.to_string())),
             ("kept until", chain.closed.map(|closed| closed.retain_until.to_string())),

@@ -126,7 +126,7 @@ impl Batch for Starts<'_> {
 }
 
 /// Builds a new chain whose first job has the given type, input and options.
-fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<NewChain> {
+pub(super) fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<NewChain> {
     let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
     new.job.schedule = match (options.delay, options.at) {
         (Some(delay), _) => DueTime::After(Millis::try_from(delay)?),

@@ -12,6 +12,7 @@ mod queue;
 mod reaper;
 mod repeats;
 mod resilience;
+mod schedules;
 mod stopping;
 mod worker;
 
@@ -39,6 +40,7 @@ pub fn behaviors() -> Vec<Behavior> {
         repeats::cases(),
         notify::cases(),
         resilience::cases(),
+        schedules::cases(),
         queue::cases(),
     ];
     groups.into_iter().flatten().collect()
@@ -56,6 +58,7 @@ pub fn transactional_behaviors<S: Transactional>() -> Vec<Behavior<S>> {
         stopping::transactional_cases(),
         repeats::transactional_cases(),
         resilience::transactional_cases(),
+        schedules::transactional_cases(),
         queue::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()

@@ -4,18 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::executor::Executor;
+use super::firing::visit_due;
 use super::plan::IntoPlan;
 use super::send::BusyRetries;
 use super::{Client, InTx};
 use crate::command::{
     ChangeSchedules, ChangeSchedulesReply, Created, GetSchedules, GetSchedulesReply, ListSchedules,
-    ListSchedulesReply, PutSchedule, ScheduleAction, ScheduleChange, ScheduleChanged, ScheduleRecord,
-    ScheduleTarget,
+    ListSchedulesReply, NewChain, PutSchedule, ScheduleAction, ScheduleChange, ScheduleChanged,
+    ScheduleRecord, ScheduleTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Occurrence, RequestId, ScheduleId};
-use crate::name::{ScheduleName, TypeName};
-use crate::payload::Payload;
+use crate::name::ScheduleName;
 use crate::schedule::{
     Definition, EncodedChain, ScheduleRun, ScheduleSpec, State, count_until, due_at, time,
 };
@@ -101,7 +101,9 @@ impl Schedule {
         Some(self.now.since(due_at))
     }
 
-    fn read(row: &ScheduleRecord, now: Timestamp) -> Self {
+    /// Reads a schedule from its stored row. `now` is the time in the store's reply.
+    #[must_use]
+    pub fn read(row: &ScheduleRecord, now: Timestamp) -> Self {
         Self {
             name: row.name.clone(),
             id: row.id,
@@ -192,26 +194,18 @@ impl Schedules<'_> {
         self.put_encoded(name.as_ref(), spec.into(), EncodedChain::new(&chain)?).await
     }
 
-    /// Like [`put`](Self::put), for tools that do not know job types.
+    /// Like [`put`](Self::put), for tools that do not know job types. The chain's id is ignored.
     ///
     /// # Errors
     ///
     /// As [`put`](Self::put).
-    pub async fn put_any(
+    pub async fn put_chain(
         &mut self,
         name: impl AsRef<str>,
         spec: ScheduleSpec,
-        job_type: TypeName,
-        input: Payload,
+        chain: &NewChain,
     ) -> Result<()> {
-        let chain = crate::command::NewChain::new(
-            ChainId::new(),
-            crate::command::NewJob {
-                max_attempts: crate::job::JobOptions::default().max_attempts,
-                ..crate::command::NewJob::new(job_type, input)
-            },
-        );
-        self.put_encoded(name.as_ref(), spec, EncodedChain::new(&chain)?).await
+        self.put_encoded(name.as_ref(), spec, EncodedChain::new(chain)?).await
     }
 
     async fn put_encoded(&mut self, name: &str, spec: ScheduleSpec, job: EncodedChain) -> Result<()> {
@@ -561,6 +555,14 @@ impl<S: Store + ?Sized> Client<S> {
     #[must_use]
     pub fn schedules(&self) -> Schedules<'_> {
         Schedules { store: Box::new(On(self)) }
+    }
+}
+
+impl<S: Store + ?Sized> Client<S> {
+    /// Starts due occurrences, as workers do. For test harnesses that turn the clock.
+    #[doc(hidden)]
+    pub async fn visit_schedules(&self) -> Result<()> {
+        visit_due(self.store(), &self.shared.dispatcher).await.map(drop)
     }
 }
 

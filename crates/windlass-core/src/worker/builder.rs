@@ -263,10 +263,11 @@ impl<S: Store + ?Sized> Worker<S> {
         let engine = Engine::new(client, settings, handlers, health)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStarted);
+        let is_declared = schedule::declare_first(&engine, &program).await;
         let keepers = [
             tokio::spawn(keep(Arc::clone(&engine))),
             tokio::spawn(beat(Arc::clone(&engine))),
-            tokio::spawn(schedule::run(Arc::clone(&engine), program)),
+            tokio::spawn(schedule::run(Arc::clone(&engine), program, is_declared)),
         ];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })

@@ -24,6 +24,8 @@ const POLL_ALONE: Duration = Duration::from_millis(1_500);
 const CONTENDED: Duration = Duration::from_millis(50);
 /// The shortest time between two queries that find nothing to do although a schedule is due.
 const FRUITLESS: Duration = Duration::from_millis(1);
+/// How long the start of a worker waits until its schedules are declared.
+const DECLARE_LIMIT: Duration = Duration::from_secs(5);
 /// The delay before the task subscribes again after a subscription failed or ended.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(5);
 
@@ -56,15 +58,25 @@ pub(super) fn program_name() -> String {
 /// The store of an attempt that a schedule has started.
 pub(super) struct ScheduledBy(pub(super) AnyStore);
 
+/// Declares the program's schedules when a worker starts. Returns whether that succeeded in time. If not, [`run`] tries
+/// again: a worker starts even if its store is unreachable.
+pub(super) async fn declare_first<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> bool {
+    let is_supported = engine.client.store().capabilities().has(Capability::Schedules);
+    if program.declarations.is_empty() || !is_supported {
+        return true;
+    }
+    matches!(timeout(DECLARE_LIMIT, declare(engine, program)).await, Ok(Ok(())))
+}
+
 /// Declares the program's schedules, and then starts due occurrences until the worker stops. Returns immediately if the
 /// store has no schedules. A failure is retried.
-pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program) {
+pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program, mut is_declared: bool) {
     if !engine.client.store().capabilities().has(Capability::Schedules) {
         return;
     }
     let mut task = Task { subscription: None, subscribe_at: Instant::now(), failures: 0 };
     let stopping = engine.stopping.clone();
-    let (mut is_declared, mut is_checked) = (program.declarations.is_empty(), false);
+    let mut is_checked = false;
     while !stopping.is_cancelled() {
         task.subscribe(&engine).await;
         let turn = async {
