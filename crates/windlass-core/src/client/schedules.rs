@@ -340,7 +340,8 @@ impl Schedules<'_> {
     pub async fn accept(&mut self, name: impl AsRef<str>) -> Result<bool> {
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
             let Some((_, known, state)) = row else { return Err(not_found(name.as_ref())) };
-            let Some(accepted) = known.accept() else { return Ok(None) };
+            let Some(mut accepted) = known.accept() else { return Ok(None) };
+            accepted.spec = accepted.spec.anchored_like(&known.spec).anchored(now);
             Ok(Some(redefined(&known, accepted, state, now)))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
@@ -395,7 +396,8 @@ impl Schedules<'_> {
                 definition.declaration.as_ref().is_some_and(|declaration| declaration.refused.is_some())
             };
             let Some(mut new) = known.declare(program, spec, job) else {
-                declared = Declared::Unchanged;
+                let is_current = known.has_content(spec, job);
+                declared = if is_current { Declared::Unchanged } else { Declared::Refused };
                 return Ok(None);
             };
             if refused(&new) {

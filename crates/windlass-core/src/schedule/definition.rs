@@ -135,6 +135,12 @@ impl Definition {
         Some(Self { spec: spec.clone(), job: job.clone(), declaration: Some(declaration) })
     }
 
+    /// Whether this content was declared last, and applied.
+    pub(crate) fn has_content(&self, spec: &ScheduleSpec, job: &EncodedChain) -> bool {
+        let content = content_of(spec, job);
+        self.declaration.as_ref().is_some_and(|declaration| declaration.content == content)
+    }
+
     /// Returns the definition of a schedule that a program declares for the first time.
     pub(crate) fn declared(program: &str, spec: &ScheduleSpec, job: &EncodedChain) -> Self {
         let declaration = Declaration {

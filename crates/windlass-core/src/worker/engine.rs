@@ -53,6 +53,8 @@ pub(super) struct Engine<S: Store + ?Sized> {
     pub(super) full: AtomicBool,
     /// Notified when the keeper has something to do earlier than it planned.
     pub(super) keeper_wake: Notify,
+    /// Notified when schedules may have changed.
+    pub(super) schedules_changed: Notify,
     /// The number of jobs that the main loop found by polling, without a notification.
     pub(super) found_by_polling: AtomicU64,
     /// Whether the main loop can acquire jobs.
@@ -98,6 +100,7 @@ impl<S: Store + ?Sized> Engine<S> {
             freed: Notify::new(),
             full: AtomicBool::new(true),
             keeper_wake: Notify::new(),
+            schedules_changed: Notify::new(),
             found_by_polling: AtomicU64::new(0),
             health,
             slots: Mutex::new(slots),

@@ -141,7 +141,7 @@ impl<S: Store + ?Sized> Loop<S> {
             return;
         }
         let scheduled = self.engine.types().map(Topic::Scheduled);
-        let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id)]).collect();
+        let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id), Topic::Schedules]).collect();
         self.subscription = self.engine.dispatcher().subscribe(topics).await;
         self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
     }
@@ -294,7 +294,14 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Handles a signal. Returns whether the loop should query the store for jobs.
     async fn handle_signal(&self, signal: Signal) -> bool {
         match signal {
-            Signal::Gap { .. } => true,
+            Signal::Gap { .. } => {
+                self.schedules_changed.notify_one();
+                true
+            }
+            Signal::Hint(Hint::SchedulesChanged) => {
+                self.schedules_changed.notify_one();
+                false
+            }
             Signal::Hint(Hint::Scheduled { job_type, .. }) => {
                 // Only a worker that has room for the job claims its wake-up. Otherwise a worker that is busy
                 // would use up the wake-up of an idle one.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
 use super::engine::Engine;
 use super::task::catch_panic;
@@ -11,7 +11,6 @@ use crate::client::{Declared, visit_due, visit_every};
 use crate::clock::far;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{ErrorText, ScheduleName};
-use crate::notifier::{Subscription, Topic};
 use crate::observer::Event;
 use crate::schedule::{EncodedChain, ScheduleSpec};
 use crate::store::{AnyStore, Capability, Store};
@@ -26,8 +25,6 @@ const CONTENDED: Duration = Duration::from_millis(50);
 const FRUITLESS: Duration = Duration::from_millis(1);
 /// How long the start of a worker waits until its schedules are declared.
 const DECLARE_LIMIT: Duration = Duration::from_secs(5);
-/// The delay before the task subscribes again after a subscription failed or ended.
-const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(5);
 
 /// A schedule that a program declares.
 #[derive(Clone, Debug)]
@@ -74,11 +71,9 @@ pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Prog
     if !engine.client.store().capabilities().has(Capability::Schedules) {
         return;
     }
-    let mut task = Task { subscription: None, subscribe_at: Instant::now(), failures: 0 };
     let stopping = engine.stopping.clone();
-    let mut is_checked = false;
+    let (mut is_checked, mut failures) = (false, 0);
     while !stopping.is_cancelled() {
-        task.subscribe(&engine).await;
         let turn = async {
             if !is_declared {
                 declare(&engine, &program).await?;
@@ -94,18 +89,18 @@ pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Prog
         let turn = turn.unwrap_or_else(|panic| Err(Error::new(ErrorKind::Unavailable, panic.to_string())));
         let delay = match turn {
             Ok(pass) => {
-                task.failures = 0;
-                let poll = task.poll(&engine);
+                failures = 0;
+                let poll = poll(&engine);
                 let left = pass.next_due.map_or(poll, |due_at| due_at.since(pass.now).max(FRUITLESS));
                 let contended =
                     if pass.is_contended { CONTENDED.mul_f64(fastrand::f64()) } else { Duration::ZERO };
                 left.min(poll).max(contended)
             }
             Err(error) => {
-                task.failures += 1;
+                failures += 1;
                 let event = Event::StoreFailed("due_schedules", ErrorText::new(error.to_string()));
                 engine.dispatcher().observe(&event);
-                let delay = engine.recovery.delay(task.failures, fastrand::f64());
+                let delay = engine.recovery.delay(failures, fastrand::f64());
                 let _ = timeout(delay, stopping.cancelled()).await;
                 continue;
             }
@@ -113,55 +108,18 @@ pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Prog
         tokio::select! {
             biased;
             () = stopping.cancelled() => {}
-            () = task.wait(delay) => {}
+            () = sleep_until(far(delay)) => {}
+            // The main loop receives the hints.
+            () = engine.schedules_changed.notified() => {}
         }
     }
 }
 
-struct Task {
-    subscription: Option<Subscription>,
-    /// The earliest time to subscribe if there is no subscription.
-    subscribe_at: Instant,
-    /// The number of turns that failed in a row.
-    failures: u32,
-}
-
-impl Task {
-    async fn subscribe<S: Store + ?Sized>(&mut self, engine: &Engine<S>) {
-        if self.subscription.is_some() || Instant::now() < self.subscribe_at {
-            return;
-        }
-        self.subscription = engine.dispatcher().subscribe(vec![Topic::Schedules]).await;
-        self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
-    }
-
-    fn poll<S: Store + ?Sized>(&self, engine: &Engine<S>) -> Duration {
-        let interval = engine.dispatcher().poll_interval(self.subscription.is_some());
-        let longest = if interval >= POLL { POLL } else { POLL_ALONE };
-        longest.mul_f64(1.0 - 0.1 * fastrand::f64())
-    }
-
-    /// Waits for a hint, at most for this time.
-    async fn wait(&mut self, length: Duration) {
-        let until = far(length);
-        let heard = async {
-            match &mut self.subscription {
-                Some(subscription) => subscription.next().await.is_some(),
-                None => {
-                    sleep_until(until).await;
-                    true
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            () = sleep_until(until) => {}
-            is_open = heard => if !is_open {
-                self.subscription = None;
-                self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
-            },
-        }
-    }
+/// Returns the longest time until the next query.
+fn poll<S: Store + ?Sized>(engine: &Engine<S>) -> Duration {
+    let interval = engine.dispatcher().poll_interval(true);
+    let longest = if interval >= POLL { POLL } else { POLL_ALONE };
+    longest.mul_f64(1.0 - 0.1 * fastrand::f64())
 }
 
 async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> Result<()> {

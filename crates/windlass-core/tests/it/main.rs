@@ -13,6 +13,7 @@ mod log;
 mod memory;
 mod middleware;
 mod queue;
+mod schedules;
 mod times;
 #[cfg(feature = "tower")]
 mod tower;

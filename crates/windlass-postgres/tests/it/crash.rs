@@ -33,6 +33,31 @@ async fn worker_process() {
     }
 }
 
+/// Main function of the worker processes with schedules.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn schedule_process() {
+    if crash::is_worker_process() {
+        let provider = Sqlx::connect(&env::var(URL).unwrap()).await.unwrap();
+        let client = Client::new(PostgresStore::open(provider, Options::default()).await.unwrap());
+        crash::serve(crash::schedule_worker(&client).start().await.unwrap()).await;
+    }
+}
+
+/// Five processes, one of them paused and one with a clock that is an hour fast, and kills in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_occurrence_of_a_schedule_starts_once() {
+    let server = PostgresServer::start().await;
+    let provider = Sqlx::connect(&server.url()).await.unwrap();
+    let client = Client::new(PostgresStore::open(provider, Options::default()).await.unwrap());
+    let seconds = if is_full() { 60 } else { 8 };
+    let report = crash::run_schedules(&client, seconds, || {
+        let mut command = this_test("crash::schedule_process");
+        command.env(URL, server.url());
+        command
+    });
+    println!("{:?}", report.await);
+}
+
 /// A private server with a store, a ledger and worker processes.
 struct Fixture {
     server: PostgresServer,

@@ -106,6 +106,31 @@ async fn worker_process() {
     crash::serve(worker.await.unwrap()).await;
 }
 
+/// Main function of the worker processes with schedules.
+#[tokio::test]
+async fn schedule_process() {
+    if crash::is_worker_process() {
+        let client = Client::new(open_store().await);
+        crash::serve(crash::schedule_worker(&client).start().await.unwrap()).await;
+    }
+}
+
+/// Five processes, one of them paused and one with a clock that is an hour fast, and kills in between.
+#[tokio::test]
+async fn every_occurrence_of_a_schedule_starts_once() {
+    let server = shared_redis().await;
+    let (url, namespace) = (server.url(), server.namespace().to_owned());
+    let store = RedisStore::open(&url, Options::default().namespace(&namespace)).await.unwrap();
+    let seconds = if env::var_os("WINDLASS_FULL").is_some() { 60 } else { 8 };
+    let client = Client::new(store);
+    let report = crash::run_schedules(&client, seconds, || {
+        let mut command = this_test("crash::schedule_process");
+        command.env(URL, &url).env(NAMESPACE, &namespace);
+        command
+    });
+    println!("{:?}", report.await);
+}
+
 /// Opens the store of a worker process.
 async fn open_store() -> RedisStore {
     let url = env::var(URL).unwrap();

@@ -61,6 +61,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             "schedules.overlap.cancel",
             "An occurrence that cancels the previous chain asks it to stop, and starts when it has closed.",
             ["design 11"],
+            [Need::Hints],
             overlap_cancel
         ),
         behavior!(
