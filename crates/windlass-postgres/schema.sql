@@ -205,6 +205,16 @@ table ripple (
   chain uuid not null
 ) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=200)
 
+table schedule (
+  name text not null,
+  id uuid not null,
+  revision uuid not null,
+  due_at bigint,
+  handled bigint,
+  definition text not null,
+  state text not null
+) with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
+
 table settlement_v1 (
   item integer,
   job uuid,
@@ -258,6 +268,8 @@ CREATE INDEX ripple_chain ON ripple USING btree (chain)
 
 CREATE INDEX ripple_order ON ripple USING btree (since, seq)
 
+CREATE INDEX schedule_due ON schedule USING btree (due_at, name) WHERE (due_at IS NOT NULL)
+
 CREATE UNIQUE INDEX attempt_pkey ON attempt USING btree (job, fence)
 
 CREATE UNIQUE INDEX blocker_pkey ON blocker USING btree (job, "position")
@@ -281,6 +293,10 @@ CREATE UNIQUE INDEX paused_pkey ON paused USING btree (type)
 CREATE UNIQUE INDEX ready_due ON ready USING btree (type, priority, due_at, seq)
 
 CREATE UNIQUE INDEX ripple_pkey ON ripple USING btree (id)
+
+CREATE UNIQUE INDEX schedule_id_key ON schedule USING btree (id)
+
+CREATE UNIQUE INDEX schedule_pkey ON schedule USING btree (name)
 
 CREATE UNIQUE INDEX worker_pkey ON worker USING btree (id)
 
@@ -491,6 +507,8 @@ function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots 
 
 function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
+function change_schedules_v1(given bigint, names text[], schedules uuid[], expected uuid[], revisions uuid[], not_before bigint[], deletes bigint[], due_times bigint[], handled_times bigint[], definitions text[], states text[], other_states text[], chains bigint[], new_jobs new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
 function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
 function close_job_v1(now bigint, own job, how text, how_ended text, new_error text, codec text, result bytea, by_worker uuid)
@@ -551,6 +569,8 @@ function in_snapshot_v1()
 
 function insert_job_v1(now bigint, new new_v1, first job, at_position integer, chains uuid[])
 
+function insert_schedule_v1(new schedule)
+
 function json_v1(codec text, bytes bytea) set search_path=pg_catalog, pg_temp
 
 function later_v1(moment bigint, span bigint)
@@ -592,6 +612,8 @@ function lock_waiting_v1(wanted uuid[], patient boolean) set lock_timeout=250ms
 function lost_v1(item settlement_v1, own job)
 
 function mark_v1(now bigint, chains uuid[])
+
+function match_schedule_v1(now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, is_delete boolean, new_handled bigint)
 
 function move_lease_v1(of_lease bigint)
 

@@ -184,6 +184,16 @@ CREATE TABLE windlass_paused (
   type text primary key
 ) strict, without rowid;
 
+CREATE TABLE windlass_schedule (
+  name text primary key,
+  id blob not null unique,
+  revision blob not null,
+  due_at integer,
+  handled integer,
+  definition text not null,
+  state text not null
+) strict, without rowid;
+
 CREATE TABLE windlass_sequence (
   last integer not null
 ) strict;
@@ -229,6 +239,8 @@ CREATE INDEX windlass_job_running on windlass_job (request, lease_until, seq, ty
 CREATE INDEX windlass_job_trimming on windlass_job (trim_at, id) where trim_at is not null and chain_closed_at is null;
 
 CREATE INDEX windlass_leader_ended on windlass_leader (until);
+
+CREATE INDEX windlass_schedule_due on windlass_schedule (due_at, name) where due_at is not null;
 
 CREATE INDEX windlass_worker_expiry on windlass_worker (expires_at);
 

@@ -42,7 +42,7 @@ pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
-pub(crate) use schedules::Declared;
+pub(crate) use schedules::{DECLARED_EVERY, Declared};
 pub use schedules::{Schedule, ScheduleDetails, Schedules};
 pub(crate) use send::{BusyRetries, answered};
 pub(crate) use start::refused;

@@ -26,6 +26,9 @@ const READY_TIME_MAX: Duration = Duration::from_secs(300);
 /// How late a schedule may be before it is reported. Workers query for due schedules at least every 5 s.
 const OVERDUE_MAX: Duration = Duration::from_secs(15);
 
+/// How long a program may not have declared its schedule before it is reported. Workers note it every hour.
+const UNDECLARED_MAX: Duration = Duration::from_secs(3 * 60 * 60);
+
 /// The maximum number of failed or cancelled chains to check for waiting dependents.
 const ENDED_CHAINS_MAX: u32 = 100;
 
@@ -180,6 +183,14 @@ fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
         findings.push(finding(
             format!("schedule `{name}` starts jobs of type `{job_type}`, which no live worker handles"),
             format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
+        ));
+    }
+    if let (Some(program), Some(at)) = (&details.program, details.declared_at)
+        && schedule.now.since(at) > UNDECLARED_MAX
+    {
+        findings.push(finding(
+            format!("program `{program}` has not declared schedule `{name}` since {at}"),
+            format!("if it was removed from the code, run `windlass schedules delete {name}`; if not, start the program"),
         ));
     }
     if let Some(program) = &details.refused_program {

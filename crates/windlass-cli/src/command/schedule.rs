@@ -84,7 +84,7 @@ async fn change(
         match apply(&client, name).await {
             Ok(result) => {
                 let line = || format!("{name}: {result}");
-                context.output.print_change(&Changed { name, result: &result }, line)?;
+                context.output.print_change(&Changed { id: name, done: true, what: &result }, line)?;
             }
             Err(failure) => outcome = Err(failure),
         }
@@ -94,8 +94,9 @@ async fn change(
 
 #[derive(Debug, Serialize)]
 struct Changed<'a> {
-    name: &'a str,
-    result: &'a str,
+    id: &'a str,
+    done: bool,
+    what: &'a str,
 }
 
 async fn put(context: &Context, put: PutSchedule) -> Result {
@@ -186,6 +187,7 @@ fn show(output: Output, schedule: &Schedule) -> Result {
         ("waiting", view.waiting.clone()),
         ("last success", view.last_success.clone()),
         ("declared by", view.program.map(str::to_owned)),
+        ("last declared", view.declared_at.clone()),
     ];
     if let Some(program) = view.refused_program {
         let text = format!("by {program}; apply it with `windlass schedules accept {}`", view.name);
@@ -235,6 +237,7 @@ struct View<'a> {
     key_held: u64,
     dropped_in_pauses: u64,
     program: Option<&'a str>,
+    declared_at: Option<String>,
     refused_program: Option<&'a str>,
     runs: Vec<RunView>,
     error: Option<&'a str>,
@@ -274,6 +277,7 @@ impl<'a> View<'a> {
             key_held: number(|details| details.key_held),
             dropped_in_pauses: number(|details| details.paused),
             program: details.and_then(|details| details.program.as_deref()),
+            declared_at: text(details.and_then(|details| details.declared_at)),
             refused_program: details.and_then(|details| details.refused_program.as_deref()),
             runs: details.map(|details| details.runs.iter().map(RunView::of).collect()).unwrap_or_default(),
             error: schedule.details.as_ref().err().map(String::as_str),

@@ -35,6 +35,18 @@ async fn documented_fields_are_printed() {
     page.check("jobs ID", &job);
     page.check("queues", &program.json(&["queues"]).await);
     page.check("stats", &program.json(&["stats"]).await);
+    let put = ["schedules", "put", "nightly", "mail", "--cron", "@daily"];
+    page.check("schedules put", &program.json(&put).await);
+    page.check("schedules run", &program.json(&["schedules", "run", "nightly"]).await);
+    page.check("schedules", &program.json(&["schedules"]).await);
+    let nightly = program.json(&["schedules", "nightly"]).await;
+    page.check("schedules NAME", &nightly);
+    page.check("one of runs", nightly[0]["runs"].as_array().unwrap());
+    for change in ["pause", "resume", "accept", "delete"] {
+        let name = format!("schedules {change}");
+        page.check(&name, &program.json(&["schedules", change, "nightly"]).await);
+    }
+    program.drain(&["mail"], "cat").await;
     let healthy = program.doctor(&["--json"], |ran| ran.code == 0).await;
     page.check("doctor", &objects(&healthy.stdout));
     page.check("pause", &program.json(&["pause", "mail"]).await);

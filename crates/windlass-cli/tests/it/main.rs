@@ -20,6 +20,7 @@ mod migrate;
 mod notifier;
 mod pooler;
 mod queue;
+mod schedules;
 mod start;
 mod tls;
 mod why;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::executor::Executor;
 use super::firing::visit_due;
@@ -24,6 +25,8 @@ use crate::time::Timestamp;
 
 /// How often a change is computed again after a conflict with another one.
 const TRIES: u32 = 20;
+/// How often a worker notes that it still declares a schedule.
+pub(crate) const DECLARED_EVERY: Duration = Duration::from_secs(60 * 60);
 /// The number of next times that a [`Schedule`] has.
 const NEXT_TIMES: usize = 5;
 /// The number of schedules per page of a list.
@@ -88,6 +91,9 @@ pub struct ScheduleDetails {
     pub paused: u64,
     /// The program that declared the schedule, if one did.
     pub program: Option<String>,
+    /// When a worker last declared the schedule with its current content, accurate to an hour. If this is long ago, the
+    /// declaration was removed from the code, or the program no longer runs.
+    pub declared_at: Option<Timestamp>,
     /// The program whose declaration was not applied, because its content was superseded. See
     /// [`Schedules::accept`].
     pub refused_program: Option<String>,
@@ -96,7 +102,7 @@ pub struct ScheduleDetails {
 impl Schedule {
     /// Returns how late the schedule is, if it is due and no worker has visited it.
     #[must_use]
-    pub fn overdue_by(&self) -> Option<std::time::Duration> {
+    pub fn overdue_by(&self) -> Option<Duration> {
         let due_at = self.due_at.filter(|due_at| *due_at < self.now)?;
         Some(self.now.since(due_at))
     }
@@ -136,6 +142,7 @@ impl ScheduleDetails {
             overlapped: state.overlapped,
             key_held: state.key_held,
             paused: state.paused,
+            declared_at: state.declared_at.map(time),
             program: declaration.as_ref().map(|declaration| declaration.program.clone()),
             refused_program: declaration.and_then(|declaration| Some(declaration.refused?.program)),
             spec: definition.spec,
@@ -317,8 +324,7 @@ impl Schedules<'_> {
             let at = time(now.as_millis().max(latest + 1));
             let chain = Occurrence { schedule: row.id, at, is_manual: true }.chain();
             state.push_run(at, chain, now);
-            (state.check_at, state.check_delay) =
-                (Some((now + std::time::Duration::from_secs(1)).as_millis()), 0);
+            (state.check_at, state.check_delay) = (Some((now + Duration::from_secs(1)).as_millis()), 0);
             Ok(Some(Edit { definition, state, is_redefined: false, chain: Some(chain) }))
         };
         match self.change(name.as_ref(), edit).await? {
@@ -381,33 +387,29 @@ impl Schedules<'_> {
     ) -> Result<Declared> {
         let mut declared = Declared::Unchanged;
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
+            let declared_at = Some(now.as_millis());
             let Some((_, known, state)) = row else {
-                let definition = Definition::declared(program, spec, job);
-                let definition = Definition { spec: definition.spec.clone().anchored(now), ..definition };
+                let mut definition = Definition::declared(program, spec, job);
+                definition.spec = definition.spec.anchored(now);
                 declared = Declared::Applied;
-                return Ok(Some(Edit {
-                    definition,
-                    state: State::new(now),
-                    is_redefined: true,
-                    chain: None,
-                }));
-            };
-            let refused = |definition: &Definition| {
-                definition.declaration.as_ref().is_some_and(|declaration| declaration.refused.is_some())
+                let state = State { declared_at, ..State::new(now) };
+                return Ok(Some(Edit { definition, state, is_redefined: true, chain: None }));
             };
             let Some(mut new) = known.declare(program, spec, job) else {
                 let is_current = known.has_content(spec, job);
                 declared = if is_current { Declared::Unchanged } else { Declared::Refused };
-                return Ok(None);
+                let is_stale = state.declared_at.is_none_or(|at| time(at) + DECLARED_EVERY <= now);
+                let state = State { declared_at, ..state };
+                let seen = Edit { definition: known, state, is_redefined: false, chain: None };
+                return Ok(Some(seen).filter(|_| is_current && is_stale));
             };
-            if refused(&new) {
-                declared = Declared::Refused;
-                return Ok(Some(Edit { definition: new, state, is_redefined: true, chain: None })
-                    .filter(|edit| edit.definition != known));
+            if new.has_content(spec, job) {
+                declared = Declared::Applied;
+                new.spec = new.spec.anchored_like(&known.spec).anchored(now);
+                return Ok(Some(redefined(&known, new, State { declared_at, ..state }, now)));
             }
-            declared = Declared::Applied;
-            new.spec = new.spec.clone().anchored_like(&known.spec).anchored(now);
-            Ok(Some(redefined(&known, new, state, now)))
+            declared = Declared::Refused;
+            Ok(Some(Edit { definition: new, state, is_redefined: true, chain: None }))
         };
         self.change(name.as_str(), edit).await?;
         Ok(declared)

@@ -39,6 +39,8 @@ pub(crate) struct State {
     pub(crate) check_delay: u64,
     /// When the last occurrence was over.
     pub(crate) ended_at: Option<i64>,
+    /// When a worker last declared the schedule with its current content. Accurate to an hour.
+    pub(crate) declared_at: Option<i64>,
 }
 
 /// A run of a schedule.

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::engine::Engine;
 use super::task::catch_panic;
-use crate::client::{Declared, visit_due, visit_every};
+use crate::client::{DECLARED_EVERY, Declared, visit_due, visit_every};
 use crate::clock::far;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{ErrorText, ScheduleName};
@@ -73,11 +73,12 @@ pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Prog
     }
     let stopping = engine.stopping.clone();
     let (mut is_checked, mut failures) = (false, 0);
+    let mut declare_at = Instant::now() + DECLARED_EVERY;
     while !stopping.is_cancelled() {
         let turn = async {
-            if !is_declared {
+            if !is_declared || Instant::now() >= declare_at {
                 declare(&engine, &program).await?;
-                is_declared = true;
+                (is_declared, declare_at) = (true, Instant::now() + DECLARED_EVERY);
             }
             if !is_checked {
                 visit_every(engine.client.store(), engine.dispatcher()).await?;

@@ -296,3 +296,95 @@ async fn outcomes_outlive_their_chains() {
     assert_eq!(details.last_success, Some(past));
     assert_eq!(details.runs[0].outcome, Some(windlass_core::schedule::RunOutcome::Completed));
 }
+
+/// A store that counts the commands that concern schedules.
+#[derive(Debug, Default)]
+struct Counted {
+    inner: MemoryStore,
+    commands: Mutex<BTreeMap<&'static str, Vec<usize>>>,
+}
+
+impl Counted {
+    /// Returns the number of calls, and the largest number of items in one.
+    fn calls(&self, name: &str) -> (usize, usize) {
+        let commands = self.commands.lock().unwrap();
+        let sizes = commands.get(name).map(Vec::as_slice).unwrap_or_default();
+        (sizes.len(), sizes.iter().copied().max().unwrap_or(0))
+    }
+}
+
+impl Decorator for Counted {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        let items = if let Command::ChangeSchedules(request) = &command { request.changes.len() } else { 0 };
+        self.commands.lock().unwrap().entry(command.name()).or_default().push(items);
+        self.forward(command)
+    }
+}
+
+async fn tick(_: windlass_core::Ctx<Tick>) -> Result<(), windlass_core::BoxError> {
+    Ok(())
+}
+
+async fn with_schedules(spec: &ScheduleSpec, count: usize) -> Client<Counted> {
+    let clock = Arc::new(crate::faults::RuntimeClock::default());
+    let store = Counted { inner: MemoryStore::with_clock(clock), ..Counted::default() };
+    let client = Client::new(store);
+    for number in 0..count {
+        client.schedules().put(format!("schedule {number}"), spec.clone(), Tick).await.unwrap();
+    }
+    client.store().commands.lock().unwrap().clear();
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_schedules_cost_less_than_a_call_per_second() {
+    let client = with_schedules(&Cron::new("@yearly").unwrap(), 10_000).await;
+    let worker = windlass_core::Worker::new(&client).handle(tick).start().await.unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    // The first pass reads all of them.
+    while client.store().calls("due_schedules").0 == 0 {
+        tokio::task::yield_now().await;
+    }
+    client.store().commands.lock().unwrap().clear();
+    for _ in 0..600 {
+        tokio::time::advance(Duration::from_millis(100)).await;
+        tokio::task::yield_now().await;
+    }
+    let calls = ["due_schedules", "list_schedules", "get_schedules", "change_schedules", "get_chains"]
+        .map(|name| client.store().calls(name).0);
+    assert!((5..60).contains(&calls.iter().sum()), "{calls:?} in a minute");
+    worker.stop(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_due_schedules_start_in_bounded_commands() {
+    let past = Timestamp::from_millis(1_000).unwrap();
+    let client = with_schedules(&Once::at(past), 10_000).await;
+    client.visit_schedules().await.unwrap();
+    let (calls, most) = client.store().calls("change_schedules");
+    assert!(calls <= 101 && most <= 100, "{calls} commands with up to {most} items");
+    let (calls, _) = client.store().calls("due_schedules");
+    assert!(calls <= 102, "{calls} queries");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_due_schedule_starts_in_time() {
+    let client = with_schedules(&Every::new(Duration::from_millis(1_700)).unwrap(), 3).await;
+    let worker = windlass_core::Worker::new(&client).handle(tick).start().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await; // tidy: virtual time
+    worker.stop(Duration::from_secs(1)).await;
+    let mut runs = 0;
+    for schedule in client.schedules().list().await.unwrap() {
+        for run in schedule.details.unwrap().runs {
+            assert!(run.started_at.since(run.at) <= Duration::from_millis(100), "{run:?}");
+            runs += 1;
+        }
+    }
+    assert_eq!(runs, 60, "the last 20 runs of each");
+}
