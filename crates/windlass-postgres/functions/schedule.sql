@@ -21,8 +21,10 @@ begin
     select * into stored from windlass.schedule where name = of_name;
     if found then
       return case when stored.revision = own then 'repeated' else 'busy' end;
+    elsif is_delete then
+      return 'repeated';
     elsif expected is not null then
-      return case when is_delete then 'repeated' else 'conflict' end;
+      return 'conflict';
     elsif exists (select from windlass.schedule where id = of_id) then
       return 'conflict';
     end if;

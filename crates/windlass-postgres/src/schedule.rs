@@ -180,8 +180,11 @@ impl Execute for DueSchedules {
     }
 }
 
-/// Reads the store's time, and schedules with the number of the item that each one answers.
-fn read(rows: Vec<Row>) -> Result<(Timestamp, Vec<(Option<usize>, ScheduleRecord)>)> {
+/// A schedule, and the index of the item that it answers.
+type Found = (Option<usize>, ScheduleRecord);
+
+/// Reads the store's time and the schedules.
+fn read(rows: Vec<Row>) -> Result<(Timestamp, Vec<Found>)> {
     let (mut now, mut found) = (None, Vec::new());
     for row in rows {
         let mut values = Values::from(row);

@@ -2,7 +2,7 @@
 
 -- Returns why a change does not apply to the stored schedule, or nil.
 local function obstacle(change, stored)
-  if stored and stored.revision == change.revision or not stored and change.expected and change.delete then
+  if stored and stored.revision == change.revision or not stored and change.delete then
     return 'repeated'
   end
   if stored then

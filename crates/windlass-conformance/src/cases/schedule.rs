@@ -304,6 +304,8 @@ async fn deleted(s: Subject) {
     apply(&s, &deletion).await;
     assert_eq!(get(&s, "a").await, None);
     assert_eq!(change(&s, &deletion).await, ScheduleChanged::Repeated);
+    let never = ScheduleChange { action: ScheduleAction::Delete, ..new("never stored") };
+    assert_eq!(change(&s, &never).await, ScheduleChanged::Repeated);
     assert_eq!(s.chain(chain).await.id, chain);
     let again = new("a");
     apply(&s, &again).await;

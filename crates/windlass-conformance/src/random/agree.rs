@@ -1,8 +1,8 @@
-use windlass_core::command::{CompleteFromOutsideReply, Cursor, Durability, Reply, Ripple};
+use windlass_core::command::{CompleteFromOutsideReply, Durability, Reply, Ripple};
 
-/// Removes from a reply what may differ between stores: how durable a creation is, whether consequences are deferred to
-/// a later command, whether a count is estimated, the order of consequences and of expired chains, and the text of a
-/// cursor.
+/// Removes from a reply what may differ between stores: the cursor of a list (a store that knows that no further row
+/// matches ends the list earlier than one that has to look), how durable a creation is, whether consequences are deferred to
+/// a later command, whether a count is estimated, and the order of consequences and of expired chains.
 pub(super) fn normalized(mut reply: Reply) -> Reply {
     match &mut reply {
         Reply::Create(reply) => {
@@ -20,9 +20,9 @@ pub(super) fn normalized(mut reply: Reply) -> Reply {
         Reply::Cancel(reply) => sort(&mut reply.ripple),
         Reply::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => sort(&mut applied.ripple),
         Reply::Expire(reply) => reply.chains.sort_by_key(|expired| expired.chain),
-        Reply::ListChains(reply) => hide(&mut reply.next),
-        Reply::ListJobs(reply) => hide(&mut reply.next),
-        Reply::ListDependents(reply) => hide(&mut reply.next),
+        Reply::ListChains(reply) => reply.next = None,
+        Reply::ListJobs(reply) => reply.next = None,
+        Reply::ListDependents(reply) => reply.next = None,
         Reply::Count(reply) => reply.closed_estimated = false,
         _ => {}
     }
@@ -33,10 +33,4 @@ fn sort(ripple: &mut Ripple) {
     ripple.unblocked.sort_by_key(|unblocked| unblocked.job.job);
     ripple.closed.sort_by_key(|closed| closed.chain);
     ripple.deferred = false;
-}
-
-fn hide(next: &mut Option<Cursor>) {
-    if let Some(Cursor(text)) = next {
-        text.clear();
-    }
 }

@@ -56,6 +56,7 @@ pub struct ScheduleChange {
 
 /// What a [`ScheduleChange`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all changes write a schedule")]
 pub enum ScheduleAction {
     /// Writes the schedule.
     Put(PutSchedule),

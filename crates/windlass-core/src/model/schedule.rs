@@ -22,7 +22,7 @@ impl<R: Rows> Execution<'_, R> {
         let stored = self.rows.schedule(&change.name)?;
         match (&stored, change.expected) {
             (Some(row), _) if row.revision == change.revision => return Ok(ScheduleChanged::Repeated),
-            (None, Some(_)) if change.action == ScheduleAction::Delete => {
+            (None, _) if change.action == ScheduleAction::Delete => {
                 return Ok(ScheduleChanged::Repeated);
             }
             (Some(row), Some(expected)) if row.id == change.id && row.revision == expected => {}

@@ -342,7 +342,7 @@ impl ScheduleSpec {
     /// Returns the delay of all occurrences of a schedule.
     pub(crate) fn jitter_of(&self, schedule: ScheduleId) -> Millis {
         // The last 61 bits of an id are random.
-        let random = schedule.as_uuid().as_u128() & (1 << 61) - 1;
+        let random = schedule.as_uuid().as_u128() & ((1 << 61) - 1);
         let delay = random % (u128::from(self.jitter) + 1);
         u64::try_from(delay).ok().and_then(|delay| Millis::new(delay).ok()).unwrap_or_default()
     }

@@ -8,6 +8,11 @@ use windlass_core::{Client, Data, Timestamp};
 use super::prelude::*;
 
 pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
+    exactly_once().into_iter().chain(policies()).collect()
+}
+
+/// Cases about occurrences that start once.
+fn exactly_once<S: Store>() -> Vec<Behavior<S>> {
     vec![
         behavior!(
             "schedules.once_each",
@@ -39,6 +44,12 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             ["design 11"],
             created_again
         ),
+    ]
+}
+
+/// Cases about the policies and the management of schedules.
+fn policies<S: Store>() -> Vec<Behavior<S>> {
+    vec![
         behavior!(
             "schedules.paused",
             "A paused schedule starts nothing, and drops the occurrences of its pause when it is resumed.",
