@@ -51,19 +51,19 @@ pub(super) fn start<S: Store + ?Sized>(
     // Occupy it before checking `stopping`, too. `stop` cancels the token first, and then releases all waiting jobs and
     // aborts all occupied slots. So either the check sees the stop, or the stop sees this attempt.
     if engine.occupy(handler, requested_at, left, Arc::clone(&held)) {
-        run(engine, held, handler);
+        run(engine, &held, handler);
     } else if engine.stopping.is_cancelled() {
         engine.release_waiting();
     }
 }
 
 /// Runs an attempt whose slot is occupied, in its own task. If the worker is stopping, releases the job instead.
-pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: Arc<HeldJob>, handler: usize) {
-    let Some(task) = AttemptTask::new(engine, Arc::clone(&held), handler) else { return };
+pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob>, handler: usize) {
+    let Some(task) = AttemptTask::new(engine, Arc::clone(held), handler) else { return };
     if engine.stopping.is_cancelled() {
         return task.leave(Outcome::Release);
     }
-    let mut attempt = AnyAttempt::new(Arc::clone(&held));
+    let mut attempt = AnyAttempt::new(Arc::clone(held));
     if attempt.occurrence().is_some() {
         attempt.insert(ScheduledBy(AnyStore::new(Arc::clone(&engine.client.shared.store))));
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::command::{Reap, Schedule, Types};
+use windlass_core::command::{Reap, DueTime, Types};
 use windlass_core::{Clock, ManualClock, Millis, Store};
 
 use super::disk::TestDisk;
@@ -38,7 +38,7 @@ async fn a_clock_that_was_wrong_for_a_moment_does_not_stop_the_time() {
     write_in_the_future(&store, &clock).await;
     assert_eq!(store.acquire(acquire_request(1)).await.unwrap().jobs.len(), 1);
     let mut later = new_chain();
-    later.job.schedule = Schedule::After(Millis::from_secs(30));
+    later.job.schedule = DueTime::After(Millis::from_secs(30));
     store.create(windlass_core::command::Create { chains: vec![later] }).await.unwrap();
     assert_eq!(other.acquire(acquire_request(1)).await.unwrap().jobs, [], "it is not due yet");
     clock.advance(Millis::from_secs(33));
