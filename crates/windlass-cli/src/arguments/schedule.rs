@@ -40,7 +40,7 @@ pub(crate) enum ScheduleAction {
     Resume(ScheduleNames),
     /// Start the job of schedules now, in addition to their occurrences
     Run(ScheduleNames),
-    /// Apply a declaration that was not applied because a newer one superseded it: accept a rollback
+    /// Accept a rollback: apply the declaration that was refused because a newer one had replaced it
     Accept(ScheduleNames),
     /// Delete schedules; the chains that they have started are kept
     Delete(ScheduleNames),

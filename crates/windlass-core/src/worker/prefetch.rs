@@ -30,7 +30,7 @@ struct Next {
 }
 
 impl<S: Store + ?Sized> Engine<S> {
-    /// Starts waiting jobs while fewer handlers run than may.
+    /// Starts waiting jobs until the maximum number of handlers is running.
     pub(super) fn start_waiting(self: &Arc<Self>) {
         // A slot may be freed outside a runtime, when the worker is dropped. Nothing can start or be settled there.
         if Handle::try_current().is_err() {
