@@ -3,9 +3,11 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use croner::CronPattern;
 use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -119,10 +121,10 @@ impl Cron {
     ///
     /// The zone is UTC, unless [`in_zone`](ScheduleSpec::in_zone) sets another one. At changes of the offset:
     ///
-    /// - A time that is skipped runs at the first moment after the gap.
+    /// - A time that is skipped runs at the end of the gap. Several skipped times run there once.
     /// - A time that is repeated runs once, at its first instance.
-    /// - An expression whose minute or hour is a wildcard or a step follows real time instead: it skips the gap, and runs
-    ///   in both instances of the repeated hour.
+    /// - An expression with a wildcard (`*`) or a step (`/`) in its second, minute or hour follows real time instead: it
+    ///   does not run in the gap, and runs in both instances of the repeated hour. Lists and ranges do not.
     ///
     /// # Errors
     ///
@@ -393,20 +395,71 @@ fn last_multiple(interval: u64, anchor: i64, latest: i64) -> Option<i64> {
 fn next_cron(expression: &str, zone: &str, earliest: i64) -> Result<Option<i64>> {
     let (cron, zone) = (parse(expression)?, find_zone(zone)?);
     // Occurrences are whole seconds. Round up, because the search includes its start.
-    let start = earliest.saturating_add(999).div_euclid(1_000);
-    let Ok(start) = jiff::Timestamp::from_second(start) else { return Ok(None) };
-    match cron.find_next_occurrence(&start.to_zoned(zone), true) {
-        Ok(next) => Ok(Some(next.timestamp().as_millisecond())),
-        Err(CronError::TimeSearchLimitExceeded) => Ok(None),
-        Err(error) => invalid(format!("the cron expression `{expression}` cannot be evaluated: {error}")),
+    let earliest = earliest.saturating_add(999).div_euclid(1_000);
+    let Ok(earliest) = jiff::Timestamp::from_second(earliest) else { return Ok(None) };
+    if follows_real_time(&cron) {
+        let found = cron.find_next_occurrence(&earliest.to_zoned(zone), true);
+        return Ok(found_by(expression, found)?.map(|next| next.timestamp().as_millisecond()));
+    }
+    // Count on from the second before: if `earliest` is the end of a gap, the times in the gap are included.
+    let second = jiff::SignedDuration::from_secs(1);
+    let Ok(mut start) = earliest.checked_sub(second).map(|before| zone.to_datetime(before)) else {
+        return Ok(None);
+    };
+    loop {
+        let found = cron.find_next_occurrence(&start, false);
+        let Some(next) = found_by(expression, found)? else { return Ok(None) };
+        match instant(&zone, next) {
+            // The first instance of a repeated time, while the second one passes.
+            Some(at) if at < earliest => start = next,
+            at => return Ok(at.map(jiff::Timestamp::as_millisecond)),
+        }
     }
 }
 
 fn last_cron(expression: &str, zone: &str, latest: i64) -> Result<Option<i64>> {
     let (cron, zone) = (parse(expression)?, find_zone(zone)?);
-    let Ok(start) = jiff::Timestamp::from_second(latest.div_euclid(1_000)) else { return Ok(None) };
-    match cron.find_previous_occurrence(&start.to_zoned(zone), true) {
-        Ok(last) => Ok(Some(last.timestamp().as_millisecond())),
+    let Ok(latest) = jiff::Timestamp::from_second(latest.div_euclid(1_000)) else { return Ok(None) };
+    if follows_real_time(&cron) {
+        let found = cron.find_previous_occurrence(&latest.to_zoned(zone), true);
+        return Ok(found_by(expression, found)?.map(|last| last.timestamp().as_millisecond()));
+    }
+    let mut start = zone.to_datetime(latest);
+    if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(start).offset()
+        && zone.to_offset(latest) == after
+    {
+        // The second instance of a repeated hour: all times of the first one are over.
+        start = before.to_datetime(latest);
+    }
+    let mut is_included = true;
+    loop {
+        let found = cron.find_previous_occurrence(&start, is_included);
+        let Some(last) = found_by(expression, found)? else { return Ok(None) };
+        match instant(&zone, last) {
+            Some(at) if at > latest => (start, is_included) = (last, false),
+            at => return Ok(at.map(jiff::Timestamp::as_millisecond)),
+        }
+    }
+}
+
+/// Whether an expression has a wildcard or a step in its second, minute or hour.
+fn follows_real_time(cron: &croner::Cron) -> bool {
+    let CronPattern { seconds, minutes, hours, .. } = &cron.pattern;
+    [seconds, minutes, hours].iter().any(|field| field.from_wildcard || field.step != 1)
+}
+
+/// Returns when a clock in the zone shows a time first. If it skips the time, returns the end of the gap. A later time has
+/// never an earlier instant, so a search over clock times finds instants in order.
+fn instant(zone: &TimeZone, clock: DateTime) -> Option<jiff::Timestamp> {
+    let ambiguous = zone.to_ambiguous_timestamp(clock);
+    let AmbiguousOffset::Gap { after, .. } = ambiguous.offset() else { return ambiguous.earlier().ok() };
+    let before_gap = after.to_timestamp(clock).ok()?;
+    zone.following(before_gap).next().map(|change| change.timestamp())
+}
+
+fn found_by<T>(expression: &str, found: Result<T, CronError>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
         Err(CronError::TimeSearchLimitExceeded) => Ok(None),
         Err(error) => invalid(format!("the cron expression `{expression}` cannot be evaluated: {error}")),
     }

@@ -84,12 +84,80 @@ fn skipped_times_run_after_the_gap_and_repeated_ones_once() {
 }
 
 #[test]
+fn fixed_times_beside_a_gap_run_once() {
+    let zoned = |cron: &str, zone: &str| Cron::new(cron).unwrap().in_zone(zone);
+    let york = zoned("30 1 * * *", "America/New_York");
+    check(&york, "2027-03-13T12:00:00Z", &["2027-03-14T06:30:00Z", "2027-03-15T05:30:00Z"]);
+    let london = zoned("0 0 * * *", "Europe/London");
+    check(&london, "2027-03-27T12:00:00Z", &["2027-03-28T00:00:00Z", "2027-03-28T23:00:00Z"]);
+    let berlin = zoned("0 1 * * *", "Europe/Berlin");
+    check(&berlin, "2027-03-27T12:00:00Z", &["2027-03-28T00:00:00Z", "2027-03-28T23:00:00Z"]);
+    // Santiago: 2026-09-06 00:00 -> 01:00 (04:00 UTC). Cairo: 2026-04-24 00:00 -> 01:00 (2026-04-23T22:00Z).
+    let santiago = zoned("0 9 * * *", "America/Santiago");
+    check(&santiago, "2026-09-05T00:00:00Z", &["2026-09-05T13:00:00Z", "2026-09-06T12:00:00Z"]);
+    check(&santiago, "2026-09-06T00:00:00Z", &["2026-09-06T12:00:00Z", "2026-09-07T12:00:00Z"]);
+    let cairo = zoned("0 9 * * *", "Africa/Cairo");
+    check(&cairo, "2026-04-23T00:00:00Z", &["2026-04-23T07:00:00Z", "2026-04-24T06:00:00Z"]);
+    check(&cairo, "2026-04-24T00:00:00Z", &["2026-04-24T06:00:00Z", "2026-04-25T06:00:00Z"]);
+    // Midnight itself is skipped.
+    let santiago = zoned("0 0 * * *", "America/Santiago");
+    check(&santiago, "2026-09-05T12:00:00Z", &["2026-09-06T04:00:00Z", "2026-09-07T03:00:00Z"]);
+}
+
+#[test]
+fn lists_and_ranges_are_fixed_times() {
+    let berlin = |cron: &str| Cron::new(cron).unwrap().in_zone("Europe/Berlin");
+    let list = berlin("30 2,14 * * *");
+    let spring = ["2027-03-28T01:00:00Z", "2027-03-28T12:30:00Z", "2027-03-29T00:30:00Z"];
+    check(&list, "2027-03-27T20:00:00Z", &spring);
+    let autumn = ["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z", "2026-10-26T01:30:00Z"];
+    check(&list, "2026-10-24T20:00:00Z", &autumn);
+    // 02:00 is skipped and runs at 03:00, which is an occurrence already.
+    let range = berlin("0 2-3 * * *");
+    let spring = ["2027-03-28T01:00:00Z", "2027-03-29T00:00:00Z", "2027-03-29T01:00:00Z"];
+    check(&range, "2027-03-27T20:00:00Z", &spring);
+    let autumn = ["2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z", "2026-10-26T01:00:00Z"];
+    check(&range, "2026-10-24T20:00:00Z", &autumn);
+    // From inside the second instance of the repeated hour.
+    check(&list, "2026-10-25T01:10:00Z", &["2026-10-25T13:30:00Z"]);
+    assert_eq!(list.last_until(at("2026-10-25T01:10:00Z")).unwrap(), Some(at("2026-10-25T00:30:00Z")));
+}
+
+#[test]
+fn both_searches_agree_over_a_year() {
+    let crons = ["30 1 * * *", "0 0 * * *", "30 2,14 * * *", "0 2-3 * * *", "30 1/6 * * *"];
+    let zones = ["Europe/Berlin", "America/New_York", "America/Santiago"];
+    let (from, until) = (at("2026-10-01T00:00:00Z"), at("2027-10-01T00:00:00Z"));
+    for (cron, zone) in crons.iter().flat_map(|cron| zones.map(|zone| (cron, zone))) {
+        let spec = Cron::new(cron).unwrap().in_zone(zone);
+        let (mut forwards, mut backwards) = (Vec::new(), Vec::new());
+        let mut next = spec.next_after(Some(from)).unwrap();
+        while let Some(found) = next.filter(|found| *found < until) {
+            forwards.push(found.as_millis());
+            next = spec.next_after(Some(found)).unwrap();
+        }
+        let before = |time: Timestamp| Timestamp::from_millis(time.as_millis() - 1).unwrap();
+        let mut last = spec.last_until(before(until)).unwrap();
+        while let Some(found) = last.filter(|found| *found > from) {
+            backwards.push(found.as_millis());
+            last = spec.last_until(before(found)).unwrap();
+        }
+        backwards.reverse();
+        assert!(forwards.len() >= 364, "{cron} in {zone}: {}", forwards.len());
+        assert_eq!(forwards, backwards, "{cron} in {zone}");
+    }
+}
+
+#[test]
 fn wildcards_follow_real_time_at_changes_of_the_offset() {
     let spec = Cron::new("30 * * * *").unwrap().in_zone("Europe/Berlin");
     let expected = ["2027-03-28T00:30:00Z", "2027-03-28T01:30:00Z", "2027-03-28T02:30:00Z"];
     check(&spec, "2027-03-28T00:00:00Z", &expected);
     let expected = ["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z", "2026-10-25T02:30:00Z"];
     check(&spec, "2026-10-25T00:00:00Z", &expected);
+    let quarters = Cron::new("*/30 * * * *").unwrap().in_zone("America/New_York");
+    let expected = ["2026-11-01T05:30:00Z", "2026-11-01T06:00:00Z", "2026-11-01T06:30:00Z"];
+    check(&quarters, "2026-11-01T05:00:00Z", &expected);
 }
 
 #[test]
