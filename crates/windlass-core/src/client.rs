@@ -36,7 +36,7 @@ pub use bulk::{ChainPages, ChangedChains};
 pub(crate) use collect::Collector;
 pub(crate) use dispatch::Dispatcher;
 pub(crate) use event_message::{EventKind, EventMessage};
-pub(crate) use firing::{visit_due, visit_every};
+pub(crate) use firing::{visit_due, visit_due_page, visit_every};
 pub(crate) use interest::Watching;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use per_runtime::PerRuntime;

@@ -30,6 +30,7 @@ pub use registry::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,
     Retire, RetireReply, WorkerInfo,
 };
+pub(crate) use schedule::check_text;
 pub use schedule::{
     ChangeSchedules, ChangeSchedulesReply, DueSchedules, DueSchedulesReply, GetSchedules, GetSchedulesReply,
     ListSchedules, ListSchedulesReply, PutSchedule, ScheduleAction, ScheduleChange, ScheduleChanged,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Id};
 use tokio::time::sleep;
 
-use crate::client::{Announcements, Client, PerRuntime, answered, visit_due};
+use crate::client::{Announcements, Client, PerRuntime, answered, visit_due_page};
 use crate::command::{Expire, Reap, ReapReply, Types};
 use crate::error::Result;
 use crate::name::ErrorText;
@@ -120,9 +120,13 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
 
 /// Removes chains and jobs whose retention has ended. Returns whether there may be more.
 pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool> {
-    // First record the outcomes of the runs whose chains may be removed.
-    if client.store().capabilities().has(Capability::Schedules) {
-        visit_due(client.store(), &client.shared.dispatcher).await?;
+    // First record the outcomes of the runs whose chains may be removed. One page, because the caller acquires jobs in the
+    // same loop: workers visit the rest in a task of their own. After an error, old chains must leave nevertheless.
+    let dispatcher = &client.shared.dispatcher;
+    if client.store().capabilities().has(Capability::Schedules)
+        && let Err(error) = visit_due_page(client.store(), dispatcher).await
+    {
+        dispatcher.observe(&Event::StoreFailed("due_schedules", ErrorText::new(error.to_string())));
     }
     let reply = answered(client.store().expire(Expire { max: EXPIRE_MAX })).await?;
     for expired in reply.chains {

@@ -21,4 +21,4 @@ pub use crate::client::{Schedule, ScheduleDetails, Schedules};
 pub use crate::id::{Occurrence, ScheduleId};
 pub use crate::name::ScheduleName;
 pub(crate) use state::{State, time};
-pub(crate) use visit::{ChainStatus, Visit, count_until, due_at, visit};
+pub(crate) use visit::{ChainStatus, Visit, drop_paused, due_at, set_aside, visit};

@@ -59,6 +59,8 @@ enum Note {
     Event(Box<Event>),
     Scheduled(TypeName, Timestamp),
     Closed(ChainId),
+    /// This chain, which a schedule has started, is open again.
+    RunReopened(ChainId),
     /// This chain failed or was cancelled, and jobs may still wait for it.
     Failed(ChainId, ClosedAs),
     Lost(WorkerId, JobId),
@@ -100,9 +102,10 @@ impl Announcements {
                     *entry = (entry.0.saturating_add(1), entry.1.min(due_at));
                 }
                 Note::Closed(chain) => {
-                    dispatcher.run_closed(chain);
+                    dispatcher.run_changed(chain);
                     others.push(Hint::ChainClosed(chain));
                 }
+                Note::RunReopened(chain) => dispatcher.run_changed(chain),
                 Note::SchedulesChanged => schedules_changed = true,
                 Note::Failed(chain, closed_as) => failed.push((chain, closed_as)),
                 Note::Lost(worker, job) => others.push(Hint::OwnershipLost { worker, job }),
@@ -172,7 +175,11 @@ impl Announcements {
                 (Note::Traced(traced, about), Fate::Lost) => dispatcher.untrace(traced, &about),
                 (note, Fate::Stored) => stored.notes.push(note),
                 (
-                    note @ (Note::Scheduled(..) | Note::Closed(_) | Note::Lost(..) | Note::SchedulesChanged),
+                    note @ (Note::Scheduled(..)
+                    | Note::Closed(_)
+                    | Note::RunReopened(_)
+                    | Note::Lost(..)
+                    | Note::SchedulesChanged),
                     Fate::Unknown,
                 ) => {
                     stored.notes.push(note);
@@ -431,6 +438,7 @@ impl Announcements {
     pub(super) fn retried(&mut self, retried: &Retried) {
         let Retried::Retried { job, job_type, chain_type } = retried else { return };
         self.event(Event::ChainRetried(about(*job, job_type, chain_type)));
+        self.notes.extend(job.chain.occurrence().map(|_| Note::RunReopened(job.chain)));
         self.wake_workers(*job, job_type);
     }
 

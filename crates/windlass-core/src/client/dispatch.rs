@@ -143,8 +143,8 @@ impl Dispatcher {
         self.dependents.report(chains);
     }
 
-    /// Notes that a chain closed, which a schedule may have started.
-    pub(super) fn run_closed(&self, chain: ChainId) {
+    /// Notes that a chain closed or was retried, which a schedule may have started.
+    pub(super) fn run_changed(&self, chain: ChainId) {
         self.closed_runs.note(chain);
     }
 

@@ -1,6 +1,6 @@
 //! Visits schedules: starts due occurrences, and records the outcomes of runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -40,35 +40,64 @@ pub(crate) struct Pass {
     pub(crate) next_due: Option<Timestamp>,
     /// Whether other workers handled most of the schedules at the same time.
     pub(crate) is_contended: bool,
+    /// Whether open transactions had locked some of the due schedules.
+    pub(crate) is_busy: bool,
 }
 
 /// What became of visited schedules.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Visited {
     /// Schedules that stay due: this program cannot read them, or an open transaction has locked them.
-    left: u32,
+    left: HashSet<ScheduleId>,
+    is_busy: bool,
     applied: u32,
     conflicts: u32,
 }
 
+impl Visited {
+    fn leave(&mut self, schedule: ScheduleId) {
+        self.left.insert(schedule);
+    }
+}
+
 /// Visits all due schedules. A schedule that cannot be changed does not delay the others.
 pub(crate) async fn visit_due<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher) -> Result<Pass> {
+    visit_pages(store, dispatcher, PAGES_MAX).await
+}
+
+/// Visits the schedules that have been due for longest, at most 100.
+pub(crate) async fn visit_due_page<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher) -> Result<()> {
+    visit_pages(store, dispatcher, 1).await.map(drop)
+}
+
+async fn visit_pages<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, max: usize) -> Result<Pass> {
     let (mut skip, mut total) = (0, Visited::default());
-    let mut pages = 0;
+    let (mut pages, mut is_second_look) = (0, false);
     loop {
         let reply = send(store, &DueSchedules { skip, max: DUE_MAX }).await?;
-        let is_last = reply.schedules.is_empty();
-        let next_due = reply.next_due.filter(|_| is_last).or(Some(reply.now).filter(|_| !is_last));
         pages += 1;
-        if is_last || pages > PAGES_MAX {
-            let is_contended = total.conflicts > total.applied;
-            return Ok(Pass { now: reply.now, next_due, is_contended });
+        let (known, rows): (Vec<_>, Vec<_>) =
+            reply.schedules.into_iter().partition(|row| total.left.contains(&row.id));
+        let is_last = rows.is_empty() && count(known.len()) < DUE_MAX;
+        if is_last && skip > 0 && !is_second_look && pages < max {
+            // Others may have handled a schedule that was left. Then as many others were skipped in its place.
+            (skip, is_second_look) = (0, true);
+            continue;
         }
-        let visited = visit_all(store, dispatcher, reply.schedules, reply.now).await?;
-        skip += visited.left;
-        total.applied += visited.applied;
-        total.conflicts += visited.conflicts;
+        let left = total.left.len();
+        visit_all(store, dispatcher, rows, reply.now, &mut total).await?;
+        // What was left stays at the front: the others are due later now.
+        skip += count(known.len() + total.left.len() - left);
+        if is_last || pages >= max {
+            let next_due = if is_last { reply.next_due } else { Some(reply.now) };
+            let is_contended = total.conflicts > total.applied;
+            return Ok(Pass { now: reply.now, next_due, is_contended, is_busy: total.is_busy });
+        }
     }
+}
+
+fn count(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
 }
 
 /// Visits all schedules, due or not, so that each has the due time that this program computes. Time-zone data may have
@@ -80,7 +109,7 @@ pub(crate) async fn visit_every<S: Store + ?Sized>(store: &S, dispatcher: &Dispa
         let reply = send(store, &request).await?;
         let Some(last) = reply.schedules.last() else { return Ok(()) };
         after = Some(last.name.clone());
-        visit_all(store, dispatcher, reply.schedules, reply.now).await?;
+        visit_all(store, dispatcher, reply.schedules, reply.now, &mut Visited::default()).await?;
     }
 }
 
@@ -89,7 +118,8 @@ async fn visit_ids<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, ids: &
     for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
         let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
         let reply = send(store, &GetSchedules { schedules }).await?;
-        visit_all(store, dispatcher, reply.schedules.into_iter().flatten().collect(), reply.now).await?;
+        let rows = reply.schedules.into_iter().flatten().collect();
+        visit_all(store, dispatcher, rows, reply.now, &mut Visited::default()).await?;
     }
     Ok(())
 }
@@ -105,21 +135,21 @@ async fn visit_all<S: Store + ?Sized>(
     dispatcher: &Dispatcher,
     rows: Vec<ScheduleRecord>,
     now: Timestamp,
-) -> Result<Visited> {
-    let mut visited = Visited::default();
+    visited: &mut Visited,
+) -> Result<()> {
     let mut read = Vec::with_capacity(rows.len());
     for row in rows {
         match decode(&row) {
             Ok((definition, state)) => read.push((row, definition, state)),
-            Err(_) => visited.left += 1,
+            Err(_) => visited.leave(row.id),
         }
     }
-    let statuses = statuses(store, read.iter().flat_map(|(.., state)| state.open_chains())).await?;
+    let statuses = statuses(store, read.iter().flat_map(|(.., state)| state.watched_chains())).await?;
     let mut plans = Vec::with_capacity(read.len());
     for (row, definition, state) in read {
         let status = |chain| statuses.get(&chain).copied().unwrap_or(ChainStatus::Open);
         match visit(&row, &definition, state, now, status) {
-            Ok(Visit::Nothing) => visited.left += u32::from(row.due_at.is_some_and(|at| at <= now)),
+            Ok(Visit::Nothing) => visited.leave(row.id),
             Ok(Visit::Put(planned)) => {
                 let cancel = planned.cancel;
                 let change = change(&row, planned.not_before, ScheduleAction::Put(planned.put));
@@ -128,7 +158,7 @@ async fn visit_all<S: Store + ?Sized>(
             Ok(Visit::Delete) => {
                 plans.push(Plan { change: change(&row, None, ScheduleAction::Delete), cancel: None });
             }
-            Err(_) => visited.left += 1,
+            Err(_) => visited.leave(row.id),
         }
     }
     let mut plans = plans.into_iter().peekable();
@@ -141,9 +171,9 @@ async fn visit_all<S: Store + ?Sized>(
         }) {
             batch.push(plan);
         }
-        apply(store, dispatcher, batch, &mut visited).await?;
+        apply(store, dispatcher, batch, visited).await?;
     }
-    Ok(visited)
+    Ok(())
 }
 
 fn decode(row: &ScheduleRecord) -> Result<(Definition, State)> {
@@ -206,7 +236,10 @@ async fn apply<S: Store + ?Sized>(
                 cancelled.extend(plan.cancel.map(Target::Chain));
             }
             ScheduleChanged::Conflict => visited.conflicts += 1,
-            ScheduleChanged::NotDue | ScheduleChanged::Busy => visited.left += 1,
+            ScheduleChanged::NotDue | ScheduleChanged::Busy => {
+                visited.is_busy |= *changed == ScheduleChanged::Busy;
+                visited.leave(plan.change.id);
+            }
         }
         announcements.schedule_changed(&plan.change, changed);
     }

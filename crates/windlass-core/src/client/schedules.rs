@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Occurrence, RequestId, ScheduleId};
 use crate::name::ScheduleName;
 use crate::schedule::{
-    Definition, EncodedChain, ScheduleRun, ScheduleSpec, State, count_until, due_at, time,
+    Definition, EncodedChain, ScheduleRun, ScheduleSpec, State, drop_paused, due_at, set_aside, time,
 };
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Timestamp;
@@ -91,11 +91,12 @@ pub struct ScheduleDetails {
     pub paused: u64,
     /// The program that declared the schedule, if one did.
     pub program: Option<String>,
-    /// When a worker last declared the schedule with its current content, accurate to an hour. If this is long ago, the
-    /// declaration was removed from the code, or the program no longer runs.
+    /// When a worker last declared the schedule, accurate to an hour, even if its declaration was not applied. If this is
+    /// long ago, the declaration was removed from the code, or the program no longer runs.
     pub declared_at: Option<Timestamp>,
     /// The program whose declaration was not applied, because its content was superseded. See
-    /// [`Schedules::accept`].
+    /// [`Schedules::accept`]. `None` again when the program has not declared it for three hours and another program
+    /// declares the current content.
     pub refused_program: Option<String>,
 }
 
@@ -156,6 +157,8 @@ struct Edit {
     state: State,
     /// Whether the definition has changed.
     is_redefined: bool,
+    /// The last occurrence handled, if the change handles occurrences.
+    handled: Option<Timestamp>,
     chain: Option<ChainId>,
 }
 
@@ -164,6 +167,8 @@ struct Edit {
 pub(crate) enum Declared {
     Unchanged,
     Applied,
+    /// A single time in the past: the schedule was removed after it, or never stored.
+    Over,
     /// Superseded content, or a lower version.
     Refused,
 }
@@ -219,16 +224,22 @@ impl Schedules<'_> {
         spec.check()?;
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
             Ok(Some(match row {
-                Some((_, known, state)) => {
+                Some((row, known, state)) => {
                     let spec = spec.clone().anchored_like(&known.spec).anchored(now);
                     let definition =
                         Definition { spec, job: job.clone(), declaration: known.declaration.clone() };
-                    redefined(&known, definition, state, now)
+                    redefined(row, &known, definition, state, now)
                 }
                 None => {
                     let spec = spec.clone().anchored(now);
                     let definition = Definition { spec, job: job.clone(), declaration: None };
-                    Edit { definition, state: State::new(now), is_redefined: true, chain: None }
+                    Edit {
+                        definition,
+                        state: State::new(now),
+                        is_redefined: true,
+                        handled: None,
+                        chain: None,
+                    }
                 }
             }))
         };
@@ -287,12 +298,14 @@ impl Schedules<'_> {
                 return Ok(None);
             }
             state.paused_at = Some(now.as_millis());
-            Ok(Some(Edit { definition, state, is_redefined: false, chain: None }))
+            Ok(Some(Edit { definition, state, is_redefined: false, handled: None, chain: None }))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
     }
 
-    /// Resumes a schedule. Returns whether it was paused before.
+    /// Resumes a schedule. Occurrences that were due during the pause are dropped and counted. The newest one that was due
+    /// before the pause, and that no worker started, is started now or dropped, as the policy for missed occurrences says.
+    /// Returns whether the schedule was paused before.
     ///
     /// # Errors
     ///
@@ -301,11 +314,9 @@ impl Schedules<'_> {
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
             let Some((row, definition, mut state)) = row else { return Err(not_found(name.as_ref())) };
             let Some(paused_at) = state.paused_at.take() else { return Ok(None) };
-            // Occurrences that were due before the pause may still count as missed.
-            let base = row.handled.unwrap_or_default().max(time(paused_at)).max(time(state.since));
-            state.paused += count_until(&definition, Some(base), now)?;
-            state.since = state.since.max(now.as_millis());
-            Ok(Some(Edit { definition, state, is_redefined: false, chain: None }))
+            let handled = set_aside(row.id, &definition, &mut state, row.handled, (time(paused_at), now))?;
+            let handled = drop_paused(row.id, &definition, &mut state, handled, now)?;
+            Ok(Some(Edit { definition, state, is_redefined: false, handled, chain: None }))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
     }
@@ -317,17 +328,27 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn run_now(&mut self, name: impl AsRef<str>) -> Result<ChainId> {
+        // If a reply is lost and the schedule changes before the repeat, the run is found by this id.
+        let (request, mut applied) = (RequestId::new(), None);
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
             let Some((row, definition, mut state)) = row else { return Err(not_found(name.as_ref())) };
+            applied = state.runs.iter().find(|run| run.request == Some(request)).map(|run| run.chain);
+            if applied.is_some() {
+                return Ok(None);
+            }
             // Two runs in the same millisecond must not get the same id.
             let latest = state.runs.iter().map(|run| run.at).max().unwrap_or_default();
             let at = time(now.as_millis().max(latest + 1));
             let chain = Occurrence { schedule: row.id, at, is_manual: true }.chain();
-            state.push_run(at, chain, now);
+            state.push_run(at, chain, now, Some(request));
             (state.check_at, state.check_delay) = (Some((now + Duration::from_secs(1)).as_millis()), 0);
-            Ok(Some(Edit { definition, state, is_redefined: false, chain: Some(chain) }))
+            Ok(Some(Edit { definition, state, is_redefined: false, handled: None, chain: Some(chain) }))
         };
-        match self.change(name.as_ref(), edit).await? {
+        let changed = self.change(name.as_ref(), edit).await?;
+        if let Some(chain) = applied {
+            return Ok(chain);
+        }
+        match changed {
             Some((Some(chain), Some(Created::Existing(existing)))) if existing.chain != chain => {
                 Ok(existing.chain)
             }
@@ -345,10 +366,10 @@ impl Schedules<'_> {
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn accept(&mut self, name: impl AsRef<str>) -> Result<bool> {
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let Some((_, known, state)) = row else { return Err(not_found(name.as_ref())) };
+            let Some((row, known, state)) = row else { return Err(not_found(name.as_ref())) };
             let Some(mut accepted) = known.accept() else { return Ok(None) };
             accepted.spec = accepted.spec.anchored_like(&known.spec).anchored(now);
-            Ok(Some(redefined(&known, accepted, state, now)))
+            Ok(Some(redefined(row, &known, accepted, state, now)))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
     }
@@ -360,8 +381,13 @@ impl Schedules<'_> {
     /// An error of the store.
     pub async fn delete(&mut self, name: impl AsRef<str>) -> Result<bool> {
         let name = ScheduleName::new(name)?;
+        let mut first = None;
         for _ in 0..TRIES {
-            let Some(row) = self.row(&name).await?.0 else { return Ok(false) };
+            let Some(row) = self.row(&name).await?.0 else { return Ok(first.is_some()) };
+            if *first.get_or_insert(row.id) != row.id {
+                // The schedule is gone. This one was created after it.
+                return Ok(true);
+            }
             let change = ScheduleChange {
                 name: name.clone(),
                 id: row.id,
@@ -388,28 +414,33 @@ impl Schedules<'_> {
         let mut declared = Declared::Unchanged;
         let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
             let declared_at = Some(now.as_millis());
-            let Some((_, known, state)) = row else {
+            let Some((row, known, state)) = row else {
+                if is_over(spec, now)? {
+                    declared = Declared::Over;
+                    return Ok(None);
+                }
                 let mut definition = Definition::declared(program, spec, job);
                 definition.spec = definition.spec.anchored(now);
                 declared = Declared::Applied;
                 let state = State { declared_at, ..State::new(now) };
-                return Ok(Some(Edit { definition, state, is_redefined: true, chain: None }));
+                return Ok(Some(Edit { definition, state, is_redefined: true, handled: None, chain: None }));
             };
-            let Some(mut new) = known.declare(program, spec, job) else {
+            let is_stale = state.declared_at.is_none_or(|at| time(at) + DECLARED_EVERY <= now);
+            let state =
+                State { declared_at: if is_stale { declared_at } else { state.declared_at }, ..state };
+            let Some(mut new) = known.declare(program, spec, job, now) else {
                 let is_current = known.has_content(spec, job);
                 declared = if is_current { Declared::Unchanged } else { Declared::Refused };
-                let is_stale = state.declared_at.is_none_or(|at| time(at) + DECLARED_EVERY <= now);
-                let state = State { declared_at, ..state };
-                let seen = Edit { definition: known, state, is_redefined: false, chain: None };
-                return Ok(Some(seen).filter(|_| is_current && is_stale));
+                let seen = Edit { definition: known, state, is_redefined: false, handled: None, chain: None };
+                return Ok(Some(seen).filter(|_| is_stale));
             };
             if new.has_content(spec, job) {
                 declared = Declared::Applied;
                 new.spec = new.spec.anchored_like(&known.spec).anchored(now);
-                return Ok(Some(redefined(&known, new, State { declared_at, ..state }, now)));
+                return Ok(Some(redefined(row, &known, new, State { declared_at, ..state }, now)));
             }
             declared = Declared::Refused;
-            Ok(Some(Edit { definition: new, state, is_redefined: true, chain: None }))
+            Ok(Some(Edit { definition: new, state, is_redefined: true, handled: None, chain: None }))
         };
         self.change(name.as_str(), edit).await?;
         Ok(declared)
@@ -433,7 +464,9 @@ impl Schedules<'_> {
             let chain = edit.chain;
             match self.send(change(&name, row.as_ref(), edit, now)?).await? {
                 ScheduleChanged::Applied { created } => return Ok(Some((chain, created))),
-                ScheduleChanged::Repeated => return Ok(Some((chain, None))),
+                // The reply does not say whether the chain was created. Read the schedule again.
+                ScheduleChanged::Repeated if chain.is_some() => {}
+                ScheduleChanged::Repeated => return Ok(Some((None, None))),
                 _ => {}
             }
         }
@@ -466,13 +499,30 @@ impl Schedules<'_> {
     }
 }
 
-/// Returns an edit with another definition. If the times have changed, occurrences before now do not count.
-fn redefined(known: &Definition, definition: Definition, mut state: State, now: Timestamp) -> Edit {
+/// Returns an edit with another definition. If the times have changed, occurrences before now do not count, except those
+/// that were due already.
+fn redefined(
+    row: &ScheduleRecord,
+    known: &Definition,
+    definition: Definition,
+    mut state: State,
+    now: Timestamp,
+) -> Edit {
+    let mut handled = None;
     if !definition.spec.fires_like(&known.spec) {
+        let due_until = state.paused_at.map_or(now, time);
+        // If this program cannot compute the former times, it cannot keep their occurrences.
+        handled = set_aside(row.id, known, &mut state, row.handled, (due_until, now)).ok().flatten();
         state.since = state.since.max(now.as_millis());
         state.ended_at = None;
     }
-    Edit { is_redefined: definition != *known, definition, state, chain: None }
+    Edit { is_redefined: definition != *known, definition, state, handled, chain: None }
+}
+
+/// Whether a declaration has a single time, which has passed. If its schedule is not stored, it was started and removed
+/// by its retention, or an operator deleted it: it must not start again.
+fn is_over(spec: &ScheduleSpec, now: Timestamp) -> Result<bool> {
+    Ok(spec.is_once() && spec.next_after(None)?.is_some_and(|at| at + spec.grace_ms() < now))
 }
 
 fn change(
@@ -481,9 +531,9 @@ fn change(
     edit: Edit,
     now: Timestamp,
 ) -> Result<ScheduleChange> {
-    let Edit { definition, mut state, is_redefined, chain } = edit;
+    let Edit { definition, mut state, is_redefined, handled, chain } = edit;
     let id = row.map_or_else(ScheduleId::new, |row| row.id);
-    let handled = row.and_then(|row| row.handled);
+    let handled = handled.max(row.and_then(|row| row.handled));
     // A schedule that is not stored has no run to check.
     let due_at = due_at(id, &definition, &mut state, handled, now)?;
     let text: Arc<str> = state.encode().into();

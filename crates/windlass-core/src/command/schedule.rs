@@ -110,7 +110,8 @@ impl ChangeSchedules {
     }
 }
 
-fn check_text(name: &ScheduleName, text: &str) -> Result<()> {
+/// Checks a definition or a state of a schedule.
+pub(crate) fn check_text(name: &ScheduleName, text: &str) -> Result<()> {
     let error = |text| Err(Error::new(ErrorKind::Invalid, text));
     if text.len() > SCHEDULE_TEXT_MAX_BYTES {
         let length = text.len();

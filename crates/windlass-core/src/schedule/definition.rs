@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::spec::ScheduleSpec;
+use super::state::time;
 use crate::command::{NewChain, NewJob, NewKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{Codec, Key, TypeName};
 use crate::payload::Payload;
 use crate::record::{KeyHold, Retention};
-use crate::time::Millis;
+use crate::time::{Millis, Timestamp};
 
 /// The definition of a schedule, stored as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +47,15 @@ pub(crate) struct Refused {
     pub(crate) program: String,
     pub(crate) spec: ScheduleSpec,
     pub(crate) job: EncodedChain,
+    /// When the program declared it last. Accurate to an hour.
+    #[serde(default)]
+    pub(crate) at: i64,
 }
 
+/// How old the time of a refused declaration may be before it is written again.
+const REFUSED_EVERY: Millis = Millis::from_secs(60 * 60);
+/// How long a refused declaration is kept after its program declared it last, if another program declares the current one.
+const REFUSED_KEPT: Millis = Millis::from_secs(3 * 60 * 60);
 /// How many superseded contents a declaration remembers.
 const SUPERSEDED_MAX: usize = 50;
 
@@ -100,14 +108,24 @@ impl Definition {
     }
 
     /// Applies a declaration: returns the new definition, or `None` if the declaration changes nothing.
-    pub(crate) fn declare(&self, program: &str, spec: &ScheduleSpec, job: &EncodedChain) -> Option<Self> {
+    pub(crate) fn declare(
+        &self,
+        program: &str,
+        spec: &ScheduleSpec,
+        job: &EncodedChain,
+        now: Timestamp,
+    ) -> Option<Self> {
         let content = content_of(spec, job);
         let Some(known) = &self.declaration else {
             // Created by other means, and now declared.
             return Some(Self::declared(program, spec, job));
         };
+        let mut declaration = known.clone();
         if known.content == content {
-            return None;
+            // A higher version must be stored, even with the same content: the versions between must not apply.
+            declaration.version = known.version.max(spec.version);
+            declaration.refused = declaration.refused.filter(|refused| now < time(refused.at) + REFUSED_KEPT);
+            return Some(Self { declaration: Some(declaration), ..self.clone() }).filter(|new| new != self);
         }
         let applies = match (spec.version, known.version) {
             (Some(new), Some(old)) if new != old => new > old,
@@ -115,9 +133,18 @@ impl Definition {
             (None, Some(_)) => false,
             _ => !known.superseded.contains(&content),
         };
-        let mut declaration = known.clone();
         if !applies {
-            let refused = Refused { program: program.to_owned(), spec: spec.clone(), job: job.clone() };
+            let mut refused = Refused {
+                program: program.to_owned(),
+                spec: spec.clone(),
+                job: job.clone(),
+                at: now.as_millis(),
+            };
+            if let Some(before) =
+                known.refused.as_ref().filter(|refused| now < time(refused.at) + REFUSED_EVERY)
+            {
+                refused.at = before.at;
+            }
             declaration.refused = Some(Box::new(refused));
             return Some(Self { declaration: Some(declaration), ..self.clone() }).filter(|new| new != self);
         }

@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ChainId;
+use crate::id::{ChainId, RequestId};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
 /// How many runs a schedule remembers.
 pub(crate) const RUNS_MAX: usize = 20;
+
+/// How many of the latest runs are watched for a retry by an operator.
+const RETRIED_MAX: usize = 3;
 
 /// The state of a schedule, stored as JSON. Times are milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +21,12 @@ pub(crate) const RUNS_MAX: usize = 20;
 pub(crate) struct State {
     /// When the schedule was created.
     pub(crate) created_at: i64,
-    /// Occurrences up to this time are neither started nor missed: it is when the schedule was created, resumed, or its
-    /// times changed.
+    /// Occurrences up to this time are neither started nor missed: it is when the schedule was created, or its times
+    /// changed.
     pub(crate) since: i64,
     /// When the schedule was paused.
     pub(crate) paused_at: Option<i64>,
-    /// An occurrence that waits for the previous chain.
+    /// An occurrence that waits for the previous chain, or that was due before a pause or a change of the times.
     pub(crate) waiting: Option<i64>,
     /// The latest runs, oldest first.
     pub(crate) runs: VecDeque<StoredRun>,
@@ -39,7 +42,7 @@ pub(crate) struct State {
     pub(crate) check_delay: u64,
     /// When the last occurrence was over.
     pub(crate) ended_at: Option<i64>,
-    /// When a worker last declared the schedule with its current content. Accurate to an hour.
+    /// When a worker last declared the schedule, even if it was refused. Accurate to an hour.
     pub(crate) declared_at: Option<i64>,
 }
 
@@ -53,6 +56,9 @@ pub(crate) struct StoredRun {
     pub(crate) outcome: Option<RunOutcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) closed_at: Option<i64>,
+    /// The request that started a manual run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<RequestId>,
 }
 
 /// How a run of a schedule ended.
@@ -117,13 +123,29 @@ impl State {
         self.runs.iter().filter(|run| run.outcome.is_none()).map(|run| run.chain)
     }
 
+    /// Returns the chains whose outcome may change: those that are open, and the latest ones that an operator may retry.
+    pub(crate) fn watched_chains(&self) -> impl Iterator<Item = ChainId> {
+        let is_retriable =
+            |run: &StoredRun| matches!(run.outcome, Some(RunOutcome::Failed | RunOutcome::Cancelled));
+        let runs = self.runs.iter().rev().enumerate();
+        let watched =
+            runs.filter(move |(age, run)| run.outcome.is_none() || *age < RETRIED_MAX && is_retriable(run));
+        watched.map(|(_, run)| run.chain)
+    }
+
     /// Returns the chain that was created last, if its outcome is not known yet.
     pub(crate) fn open_latest(&self) -> Option<ChainId> {
         self.runs.back().filter(|run| run.outcome.is_none()).map(|run| run.chain)
     }
 
     /// Adds a run.
-    pub(crate) fn push_run(&mut self, at: Timestamp, chain: ChainId, now: Timestamp) {
+    pub(crate) fn push_run(
+        &mut self,
+        at: Timestamp,
+        chain: ChainId,
+        now: Timestamp,
+        request: Option<RequestId>,
+    ) {
         if self.runs.len() >= RUNS_MAX {
             self.runs.pop_front();
         }
@@ -133,6 +155,7 @@ impl State {
             started_at: now.as_millis(),
             outcome: None,
             closed_at: None,
+            request,
         });
     }
 

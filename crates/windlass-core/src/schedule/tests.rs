@@ -125,7 +125,7 @@ fn lists_and_ranges_are_fixed_times() {
 
 #[test]
 fn both_searches_agree_over_a_year() {
-    let crons = ["30 1 * * *", "0 0 * * *", "30 2,14 * * *", "0 2-3 * * *", "30 1/6 * * *"];
+    let crons = ["30 1 * * *", "0 0 * * *", "30 2,14 * * *", "0 2-3 * * *", "30 1-23/6 * * *"];
     let zones = ["Europe/Berlin", "America/New_York", "America/Santiago"];
     let (from, until) = (at("2026-10-01T00:00:00Z"), at("2027-10-01T00:00:00Z"));
     for (cron, zone) in crons.iter().flat_map(|cron| zones.map(|zone| (cron, zone))) {
@@ -334,6 +334,28 @@ fn an_overlapping_occurrence_is_skipped_until_the_chain_closes() {
 }
 
 #[test]
+fn a_failed_run_that_is_retried_is_open_again() {
+    let mut world = World::new(every_minute(), "2026-11-15T06:00:30Z");
+    assert_eq!(world.run("2026-11-15T06:01:00Z").len(), 1);
+    world.close(ClosedAs::Failed);
+    world.run("2026-11-15T06:01:30Z");
+    assert_eq!(world.state().runs[0].outcome, Some(RunOutcome::Failed));
+    // An operator retries the chain.
+    world.chains[0].1 = ChainStatus::Open;
+    assert_eq!(world.run("2026-11-15T06:02:30Z"), Vec::<String>::new());
+    assert_eq!((world.state().runs[0].outcome, world.state().overlapped), (None, 1));
+    world.close(ClosedAs::Completed);
+    assert_eq!(world.run("2026-11-15T06:03:00Z").len(), 1);
+    assert_eq!(world.state().last_success, Some(at("2026-11-15T06:01:00Z").as_millis()));
+    // A failed run whose chain was removed stays failed.
+    world.close(ClosedAs::Failed);
+    world.run("2026-11-15T06:03:30Z");
+    world.chains.clear();
+    world.visit();
+    assert_eq!(world.state().runs[1].outcome, Some(RunOutcome::Failed));
+}
+
+#[test]
 fn one_overlapping_occurrence_waits() {
     let mut world = World::new(every_minute().overlap(Overlap::Wait), "2026-11-15T06:00:30Z");
     assert_eq!(world.run("2026-11-15T06:04:10Z"), ["2026-11-15T06:01:00.000Z"]);
@@ -398,32 +420,85 @@ fn a_single_time_in_the_past_counts_as_missed() {
 #[test]
 fn a_superseded_declaration_does_not_return() {
     let world = World::new(every_minute(), "2026-11-15T06:00:30Z");
+    let now = world.now;
     let (job, hourly, daily) =
         (&world.definition.job, Cron::new("@hourly").unwrap(), Cron::new("@daily").unwrap());
     let first = Definition::declared("app", &hourly, job);
-    assert_eq!(first.declare("app", &hourly, job), None, "nothing has changed");
-    let second = first.declare("app", &daily, job).unwrap();
+    assert_eq!(first.declare("app", &hourly, job, now), None, "nothing has changed");
+    let second = first.declare("app", &daily, job, now).unwrap();
     assert_eq!(second.spec, daily);
-    let refused = second.declare("app", &hourly, job).unwrap();
+    let refused = second.declare("app", &hourly, job, now).unwrap();
     assert_eq!(refused.spec, daily, "superseded content is not applied");
-    assert_eq!(refused.declare("app", &hourly, job), None, "refused before");
+    assert_eq!(refused.declare("app", &hourly, job, now), None, "refused before");
     let accepted = refused.accept().unwrap();
     assert_eq!(accepted.spec, hourly);
     assert_eq!(accepted.accept(), None);
-    assert_eq!(accepted.declare("app", &daily, job).unwrap().spec, hourly, "the other one is superseded now");
+    assert_eq!(
+        accepted.declare("app", &daily, job, now).unwrap().spec,
+        hourly,
+        "the other one is superseded now"
+    );
 }
 
 #[test]
 fn the_highest_version_of_a_declaration_wins() {
     let world = World::new(every_minute(), "2026-11-15T06:00:30Z");
-    let job = &world.definition.job;
+    let (job, now) = (&world.definition.job, world.now);
     let (old, new) = (Cron::new("@hourly").unwrap().version(1), Cron::new("@daily").unwrap().version(2));
     let first = Definition::declared("app", &old, job);
-    let second = first.declare("app", &new, job).unwrap();
+    let second = first.declare("app", &new, job, now).unwrap();
     assert_eq!(second.spec, new);
-    assert_eq!(second.declare("app", &old, job).unwrap().spec, new);
-    let third = second.declare("app", &Cron::new("@hourly").unwrap().version(3), job).unwrap();
+    assert_eq!(second.declare("app", &old, job, now).unwrap().spec, new);
+    let third = second.declare("app", &Cron::new("@hourly").unwrap().version(3), job, now).unwrap();
     assert_eq!(third.spec.describe(), "@hourly (UTC)", "a higher version may return to an earlier content");
+}
+
+#[test]
+fn a_higher_version_of_the_same_content_is_stored() {
+    let world = World::new(every_minute(), "2026-11-15T06:00:30Z");
+    let (job, now) = (&world.definition.job, world.now);
+    let hourly = |version| Cron::new("@hourly").unwrap().version(version);
+    let first = Definition::declared("app", &hourly(1), job);
+    let third = first.declare("app", &hourly(3), job, now).unwrap();
+    assert_eq!(third.declare("app", &hourly(1), job, now), None);
+    let second = Cron::new("@daily").unwrap().version(2);
+    let refused = third.declare("app", &second, job, now).unwrap();
+    assert_eq!(refused.spec.describe(), "@hourly (UTC)", "version 3 was declared");
+}
+
+#[test]
+fn a_refused_declaration_is_forgotten_when_nobody_declares_it() {
+    let world = World::new(every_minute(), "2026-11-15T06:00:30Z");
+    let (job, now) = (&world.definition.job, world.now);
+    let (old, new) = (Cron::new("@hourly").unwrap(), Cron::new("@daily").unwrap());
+    let current = Definition::declared("app", &old, job).declare("app", &new, job, now).unwrap();
+    let hours = |count: u64| now + Duration::from_secs(count * 3_600);
+    let refused = current.declare("app", &old, job, now).unwrap();
+    assert_eq!(refused.declare("app", &new, job, hours(2)), None, "it may be declared again");
+    // The old program still runs.
+    let again = refused.declare("app", &old, job, hours(2)).unwrap();
+    assert_eq!(again.declare("app", &new, job, hours(4)), None);
+    let forgotten = again.declare("app", &new, job, hours(5)).unwrap();
+    assert_eq!(forgotten, current);
+    assert_eq!(forgotten.accept(), None);
+}
+
+#[test]
+fn of_missed_occurrences_that_overlap_the_newest_starts() {
+    let outage = |overlap| {
+        let spec = every_minute().missed(MissedRuns::RunLatest(5)).overlap(overlap);
+        let mut world = World::new(spec.grace(Duration::from_secs(10)), "2026-11-15T06:00:30Z");
+        world.now = at("2026-11-15T08:00:30Z");
+        let started = world.visit().unwrap();
+        while world.row.due_at.is_some_and(|due_at| due_at <= world.now) {
+            assert_eq!(world.visit(), None);
+        }
+        (started, world.state().waiting.map(|ms| Timestamp::from_millis(ms).unwrap().to_string()))
+    };
+    let (before, newest) = ("2026-11-15T07:59:00.000Z".to_owned(), "2026-11-15T08:00:00.000Z".to_owned());
+    assert_eq!(outage(Overlap::Skip), (newest.clone(), None));
+    assert_eq!(outage(Overlap::Cancel), (newest.clone(), None));
+    assert_eq!(outage(Overlap::Wait), (before, Some(newest)));
 }
 
 #[test]

@@ -122,11 +122,16 @@ fn planned(
     Visit::Put(Box::new(Planned { put, not_before, cancel: decision.cancel }))
 }
 
-/// Records the outcomes of runs that have closed.
+/// Records the outcomes of runs that have closed. A failed run that an operator has retried is open again.
 fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> ChainStatus) {
-    for run in state.runs.iter_mut().filter(|run| run.outcome.is_none()) {
+    let watched: Vec<_> = state.watched_chains().collect();
+    for run in state.runs.iter_mut().filter(|run| watched.contains(&run.chain)) {
         let (outcome, at) = match status(run.chain) {
-            ChainStatus::Open => continue,
+            ChainStatus::Open => {
+                (run.outcome, run.closed_at) = (None, None);
+                continue;
+            }
+            ChainStatus::Gone if run.outcome.is_some() => continue,
             ChainStatus::Closed(closed_as, at) => (RunOutcome::from(closed_as), at),
             ChainStatus::Gone => (RunOutcome::Deleted, now),
         };
@@ -148,7 +153,7 @@ fn decide(
     let spec = &definition.spec;
     let open = state.open_latest();
     if let Some(waiting) = state.waiting
-        && open.is_none()
+        && (open.is_none() || spec.overlap_policy() == Overlap::Allow)
     {
         state.waiting = None;
         return Ok(Decision { fire: Some(time(waiting)), cancel: None });
@@ -204,6 +209,12 @@ fn drop_missed(
         MissedRuns::RunOnce => 1,
         MissedRuns::RunLatest(count) => count,
     };
+    // Occurrences start from the oldest to the newest. Keep only those that do not overlap, so that the newest starts.
+    let kept = kept.min(match spec.overlap_policy() {
+        Overlap::Allow => u32::MAX,
+        Overlap::Wait if state.open_latest().is_none() => 2,
+        Overlap::Wait | Overlap::Skip | Overlap::Cancel => 1,
+    });
     // The newest occurrence that is dropped.
     let mut dropped = Some(newest);
     for _ in 0..kept {
@@ -220,12 +231,68 @@ fn drop_missed(
     Ok(())
 }
 
-/// Counts occurrences after `base` up to `last`, at most [`COUNTED_MAX`].
-pub(crate) fn count_until(
+/// Handles the occurrences that were due at `until` and that no worker has started, before a pause or a change of the times
+/// hides them. The newest one is kept as a waiting occurrence, if the policies allow it. The others were missed. Returns the
+/// last occurrence handled.
+pub(crate) fn set_aside(
+    schedule: ScheduleId,
     definition: &Definition,
-    mut base: Option<Timestamp>,
-    last: Timestamp,
-) -> Result<u64> {
+    state: &mut State,
+    handled: Option<Timestamp>,
+    (until, now): (Timestamp, Timestamp),
+) -> Result<Option<Timestamp>> {
+    let spec = &definition.spec;
+    let jitter = spec.jitter_of(schedule);
+    let Some((newest, count)) = due_until(definition, state, handled, until, jitter)? else {
+        return Ok(handled);
+    };
+    let is_missed = newest + jitter + spec.grace_ms() < now && spec.missed_policy() == MissedRuns::Skip;
+    let is_overlapping =
+        state.waiting.is_some() || spec.overlap_policy() == Overlap::Skip && state.open_latest().is_some();
+    if is_missed {
+        state.missed += 1;
+    } else if is_overlapping {
+        state.overlapped += 1;
+    } else {
+        state.waiting = Some(newest.as_millis());
+        (state.check_at, state.check_delay) = (Some(now.as_millis()), 0);
+    }
+    state.missed += count.saturating_sub(1);
+    Ok(Some(newest))
+}
+
+/// Drops the occurrences that were due during a pause, which ends now. Returns the last occurrence handled.
+pub(crate) fn drop_paused(
+    schedule: ScheduleId,
+    definition: &Definition,
+    state: &mut State,
+    handled: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Option<Timestamp>> {
+    let jitter = definition.spec.jitter_of(schedule);
+    let dropped = due_until(definition, state, handled, now, jitter)?;
+    state.paused += dropped.map_or(0, |(_, count)| count);
+    Ok(dropped.map(|(newest, _)| newest).or(handled))
+}
+
+/// Returns the newest occurrence that was due at a time and is not handled, and the number of all such occurrences.
+fn due_until(
+    definition: &Definition,
+    state: &State,
+    handled: Option<Timestamp>,
+    until: Timestamp,
+    jitter: Millis,
+) -> Result<Option<(Timestamp, u64)>> {
+    let base = base(definition, state, handled);
+    let limit = until.as_millis().checked_sub_unsigned(jitter.get()).filter(|limit| *limit >= 0);
+    let Some(limit) = limit else { return Ok(None) };
+    let newest = definition.spec.last_until(time(limit))?;
+    let Some(newest) = newest.filter(|at| base.is_none_or(|base| *at > base)) else { return Ok(None) };
+    Ok(Some((newest, count_until(definition, base, newest)?)))
+}
+
+/// Counts occurrences after `base` up to `last`, at most [`COUNTED_MAX`].
+fn count_until(definition: &Definition, mut base: Option<Timestamp>, last: Timestamp) -> Result<u64> {
     let mut count = 0;
     while count < COUNTED_MAX
         && let Some(next) = definition.spec.next_after(base)?.filter(|next| *next <= last)
@@ -245,7 +312,7 @@ fn fired(
     now: Timestamp,
 ) -> Result<NewChain> {
     let chain = Occurrence { schedule: row.id, at, is_manual: false }.chain();
-    state.push_run(at, chain, now);
+    state.push_run(at, chain, now, None);
     (state.check_at, state.check_delay) = (None, 0);
     definition.job.decode(chain)
 }
