@@ -252,6 +252,7 @@ impl<S: Store + ?Sized> Worker<S> {
         let Self { client, handlers, defaults, required, settings, health, program, schedules } = self;
         let name = program.unwrap_or_else(program_name);
         let program = Program { name, declarations: schedules? };
+        program.check()?;
         let handlers = handlers.build(defaults, &required)?;
         if handlers.is_empty() {
             return Err(Error::new(

@@ -9,10 +9,11 @@ use super::engine::Engine;
 use super::task::catch_panic;
 use crate::client::{DECLARED_EVERY, Declared, visit_due, visit_every};
 use crate::clock::far;
+use crate::command::check_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{ErrorText, ScheduleName};
 use crate::observer::Event;
-use crate::schedule::{EncodedChain, ScheduleSpec};
+use crate::schedule::{Definition, EncodedChain, ScheduleSpec};
 use crate::store::{AnyStore, Capability, Store};
 
 /// The longest time between two queries for due schedules. A hint or a due time ends it earlier.
@@ -23,6 +24,10 @@ const POLL_ALONE: Duration = Duration::from_millis(1_500);
 const CONTENDED: Duration = Duration::from_millis(50);
 /// The shortest time between two queries that find nothing to do although a schedule is due.
 const FRUITLESS: Duration = Duration::from_millis(1);
+/// The longest time between two queries while an open transaction has locked a due schedule.
+const BUSY: Duration = Duration::from_millis(200);
+/// The time after which a declaration is repeated that did not reach the store.
+const DECLARE_AGAIN: Duration = Duration::from_secs(10);
 /// How long the start of a worker waits until its schedules are declared.
 const DECLARE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -62,23 +67,23 @@ pub(super) async fn declare_first<S: Store + ?Sized>(engine: &Engine<S>, program
     if program.declarations.is_empty() || !is_supported {
         return true;
     }
-    matches!(timeout(DECLARE_LIMIT, declare(engine, program)).await, Ok(Ok(())))
+    matches!(timeout(DECLARE_LIMIT, declare(engine, program)).await, Ok(true))
 }
 
 /// Declares the program's schedules, and then starts due occurrences until the worker stops. Returns immediately if the
 /// store has no schedules. A failure is retried.
-pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program, mut is_declared: bool) {
+pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program, is_declared: bool) {
     if !engine.client.store().capabilities().has(Capability::Schedules) {
         return;
     }
     let stopping = engine.stopping.clone();
     let (mut is_checked, mut failures) = (false, 0);
-    let mut declare_at = Instant::now() + DECLARED_EVERY;
+    let mut declare_at = Instant::now() + if is_declared { DECLARED_EVERY } else { Duration::ZERO };
     while !stopping.is_cancelled() {
         let turn = async {
-            if !is_declared || Instant::now() >= declare_at {
-                declare(&engine, &program).await?;
-                (is_declared, declare_at) = (true, Instant::now() + DECLARED_EVERY);
+            if Instant::now() >= declare_at {
+                let is_declared = declare(&engine, &program).await;
+                declare_at = Instant::now() + if is_declared { DECLARED_EVERY } else { DECLARE_AGAIN };
             }
             if !is_checked {
                 visit_every(engine.client.store(), engine.dispatcher()).await?;
@@ -95,6 +100,7 @@ pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Prog
                 let left = pass.next_due.map_or(poll, |due_at| due_at.since(pass.now).max(FRUITLESS));
                 let contended =
                     if pass.is_contended { CONTENDED.mul_f64(fastrand::f64()) } else { Duration::ZERO };
+                let poll = if pass.is_busy { poll.min(BUSY) } else { poll };
                 left.min(poll).max(contended)
             }
             Err(error) => {
@@ -123,18 +129,46 @@ fn poll<S: Store + ?Sized>(engine: &Engine<S>) -> Duration {
     longest.mul_f64(1.0 - 0.1 * fastrand::f64())
 }
 
-async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> Result<()> {
+/// Declares the program's schedules. A declaration that fails does not stop the others. Returns whether all of them reached
+/// the store.
+async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> bool {
+    let mut is_declared = true;
     for Declaration { name, spec, job } in &program.declarations {
-        let declared = engine.client.schedules().declare(name, &program.name, spec, job).await?;
-        if declared == Declared::Refused {
-            tracing::warn!(
+        match engine.client.schedules().declare(name, &program.name, spec, job).await {
+            Ok(Declared::Refused) => tracing::warn!(
                 target: "windlass",
                 schedule = %name,
                 program = program.name,
                 "the declaration of the schedule was superseded and is not applied: deploy the newer program, or accept \
                  the rollback with `windlass schedules accept {name}`"
-            );
+            ),
+            Ok(_) => {}
+            Err(error) => {
+                is_declared &= !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy);
+                tracing::warn!(
+                    target: "windlass",
+                    schedule = %name,
+                    program = program.name,
+                    %error,
+                    "the schedule could not be declared: its stored definition, if any, stays in use"
+                );
+                let event = Event::StoreFailed("change_schedules", ErrorText::new(error.to_string()));
+                engine.dispatcher().observe(&event);
+            }
         }
     }
-    Ok(())
+    is_declared
+}
+
+impl Program {
+    /// Checks that a store accepts the declarations.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if one is too large or contains NUL.
+    pub(super) fn check(&self) -> Result<()> {
+        self.declarations.iter().try_for_each(|Declaration { name, spec, job }| {
+            check_text(name, &Definition::declared(&self.name, spec, job).encode())
+        })
+    }
 }

@@ -13,6 +13,7 @@ mod log;
 mod memory;
 mod middleware;
 mod queue;
+mod schedule_changes;
 mod schedules;
 mod times;
 #[cfg(feature = "tower")]
