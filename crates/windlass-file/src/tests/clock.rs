@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use windlass_core::command::{Reap, DueTime, Types};
+use windlass_core::command::{DueTime, Reap, Types};
 use windlass_core::{Clock, ManualClock, Millis, Store};
 
 use super::disk::TestDisk;
