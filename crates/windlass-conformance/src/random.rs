@@ -148,7 +148,9 @@ impl Run {
 
     fn compare(&self, command: &Command, expected: &Result<Reply>, actual: &Result<Reply>) {
         let agree = match (expected, actual) {
-            (Ok(expected), Ok(actual)) => normalized(expected.clone()) == normalized(actual.clone()),
+            (Ok(expected), Ok(actual)) => {
+                normalized(command, expected.clone()) == normalized(command, actual.clone())
+            }
             (Err(expected), Err(actual)) => expected.kind() == actual.kind(),
             _ => false,
         };

@@ -1,9 +1,16 @@
-use windlass_core::command::{CompleteFromOutsideReply, Durability, Reply, Ripple};
+use windlass_core::command::{Command, CompleteFromOutsideReply, Cursor, Durability, Page, Reply, Ripple};
 
-/// Removes from a reply what may differ between stores: the cursor of a list (a store that knows that no further row
-/// matches ends the list earlier than one that has to look), how durable a creation is, whether consequences are deferred to
-/// a later command, whether a count is estimated, and the order of consequences and of expired chains.
-pub(super) fn normalized(mut reply: Reply) -> Reply {
+/// Removes from the reply to a command what may differ between stores: how durable a creation is, whether consequences are
+/// deferred to a later command, whether a count is estimated, the order of consequences and of expired chains, the text of a
+/// cursor, and whether a full page has one: a store that knows that no further row matches ends the list earlier than one
+/// that has to look.
+pub(super) fn normalized(command: &Command, mut reply: Reply) -> Reply {
+    let page = match command {
+        Command::ListChains(list) => Some(&list.page),
+        Command::ListJobs(list) => Some(&list.page),
+        Command::ListDependents(list) => Some(&list.page),
+        _ => None,
+    };
     match &mut reply {
         Reply::Create(reply) => {
             reply.durability = Durability::Volatile;
@@ -20,9 +27,9 @@ pub(super) fn normalized(mut reply: Reply) -> Reply {
         Reply::Cancel(reply) => sort(&mut reply.ripple),
         Reply::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => sort(&mut applied.ripple),
         Reply::Expire(reply) => reply.chains.sort_by_key(|expired| expired.chain),
-        Reply::ListChains(reply) => reply.next = None,
-        Reply::ListJobs(reply) => reply.next = None,
-        Reply::ListDependents(reply) => reply.next = None,
+        Reply::ListChains(reply) => hide(&mut reply.next, page, reply.chains.len()),
+        Reply::ListJobs(reply) => hide(&mut reply.next, page, reply.jobs.len()),
+        Reply::ListDependents(reply) => hide(&mut reply.next, page, reply.jobs.len()),
         Reply::Count(reply) => reply.closed_estimated = false,
         _ => {}
     }
@@ -33,4 +40,12 @@ fn sort(ripple: &mut Ripple) {
     ripple.unblocked.sort_by_key(|unblocked| unblocked.job.job);
     ripple.closed.sort_by_key(|closed| closed.chain);
     ripple.deferred = false;
+}
+
+fn hide(next: &mut Option<Cursor>, page: Option<&Page>, listed: usize) {
+    if page.is_some_and(|page| listed >= page.max as usize) {
+        *next = None;
+    } else if let Some(Cursor(text)) = next {
+        text.clear();
+    }
 }
