@@ -169,13 +169,9 @@ impl Execute for ListSchedules {
 impl Execute for DueSchedules {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<DueSchedulesReply> {
         self.check()?;
-        let parameters = vec![call.time(), count(self.skip), count(self.max + 1)];
-        let (now, found) = read(call.run(&call.statements().due_schedules, parameters).await?)?;
-        let mut schedules: Vec<_> = found.into_iter().map(|(_, schedule)| schedule).collect();
-        let is_due = |schedule: &&ScheduleRecord| schedule.due_at.is_some_and(|at| at <= now);
-        let due = schedules.iter().take(self.max as usize).take_while(is_due).count();
-        let next_due = schedules.get(due).and_then(|schedule| schedule.due_at);
-        schedules.truncate(due);
+        let parameters = vec![call.time(), count(self.skip), count(self.max)];
+        let (now, next_due, found) = read_due(call.run(&call.statements().due_schedules, parameters).await?)?;
+        let schedules = found.into_iter().map(|(_, schedule)| schedule).collect();
         Ok(DueSchedulesReply { now, schedules, next_due })
     }
 }
@@ -185,11 +181,17 @@ type Found = (Option<usize>, ScheduleRecord);
 
 /// Reads the store's time and the schedules.
 fn read(rows: Vec<Row>) -> Result<(Timestamp, Vec<Found>)> {
-    let (mut now, mut found) = (None, Vec::new());
+    read_due(rows).map(|(now, _, found)| (now, found))
+}
+
+/// The same, with the time at which the next schedule is due.
+fn read_due(rows: Vec<Row>) -> Result<(Timestamp, Option<Timestamp>, Vec<Found>)> {
+    let (mut now, mut next_due, mut found) = (None, None, Vec::new());
     for row in rows {
         let mut values = Values::from(row);
         if values.part == "now" {
             now = Some(values.time()?);
+            next_due = values.maybe_time()?;
             continue;
         }
         let schedule = ScheduleRecord {
@@ -203,5 +205,5 @@ fn read(rows: Vec<Row>) -> Result<(Timestamp, Vec<Found>)> {
         };
         found.push((values.item_index().ok(), schedule));
     }
-    Ok((now.ok_or_else(|| corrupt("a reply lacks its time"))?, found))
+    Ok((now.ok_or_else(|| corrupt("a reply lacks its time"))?, next_due, found))
 }

@@ -507,8 +507,19 @@ impl Rows for SqliteRows<'_> {
         all(self.prepared.get(Sql::SchedulesAfter)?, params![after, limit(max)], read_schedule)
     }
 
-    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>> {
-        all(self.prepared.get(Sql::SchedulesByDue)?, params![limit(skip), limit(max)], read_schedule)
+    fn schedules_by_due(
+        &mut self,
+        now: Timestamp,
+        skip: usize,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>> {
+        let parameters = params![limit(skip), limit(max), now.as_millis()];
+        all(self.prepared.get(Sql::SchedulesByDue)?, parameters, read_schedule)
+    }
+
+    fn schedule_due_time(&mut self, skip: usize) -> Result<Option<Timestamp>> {
+        let statement = self.prepared.get(Sql::ScheduleDueTime)?;
+        first(statement, [limit(skip)], |row| Columns { row, next: 0 }.time())
     }
 }
 

@@ -83,6 +83,7 @@ statements! {
     ScheduleById = schedule_by_id,
     SchedulesAfter = list_schedules,
     SchedulesByDue = schedules_by_due,
+    ScheduleDueTime = schedule_due_time,
     PutSchedule = put_schedule,
     DeleteSchedule = delete_schedule,
 }

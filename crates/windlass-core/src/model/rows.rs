@@ -133,8 +133,16 @@ pub trait Rows {
         max: usize,
     ) -> Result<Vec<Arc<ScheduleRecord>>>;
 
-    /// Returns schedules that have a due time, by due time and name, without the first `skip`, up to `max`.
-    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>>;
+    /// Returns the schedules that are due at `now`, by due time and name, without the first `skip`, up to `max`.
+    fn schedules_by_due(
+        &mut self,
+        now: Timestamp,
+        skip: usize,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>>;
+
+    /// Returns the due time of the schedule that follows the first `skip` ones in this order, due or not.
+    fn schedule_due_time(&mut self, skip: usize) -> Result<Option<Timestamp>>;
 }
 
 /// A pending job that is due, and where it is stored.

@@ -96,11 +96,8 @@ impl<R: Rows> Execution<'_, R> {
     pub(super) fn due_schedules(&mut self, request: DueSchedules) -> Result<DueSchedulesReply> {
         request.check()?;
         let (skip, max) = (request.skip as usize, request.max as usize);
-        let mut rows = self.rows.schedules_by_due(skip, max + 1)?;
-        let is_due = |row: &Arc<ScheduleRecord>| row.due_at.is_some_and(|at| at <= self.now);
-        let due = rows.iter().take(max).take_while(|row| is_due(row)).count();
-        let next_due = rows.get(due).and_then(|row| row.due_at);
-        rows.truncate(due);
+        let rows = self.rows.schedules_by_due(self.now, skip, max)?;
+        let next_due = self.rows.schedule_due_time(skip + rows.len())?;
         let schedules = rows.into_iter().map(Arc::unwrap_or_clone).collect();
         Ok(DueSchedulesReply { now: self.now, schedules, next_due })
     }

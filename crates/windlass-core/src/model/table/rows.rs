@@ -218,8 +218,18 @@ impl Rows for Tables {
         Ok(rows.take(max).map(|(_, row)| Arc::clone(row)).collect())
     }
 
-    fn schedules_by_due(&mut self, skip: usize, max: usize) -> Result<Vec<Arc<ScheduleRecord>>> {
-        let names = self.schedules_by_due.iter().skip(skip).take(max);
+    fn schedules_by_due(
+        &mut self,
+        now: Timestamp,
+        skip: usize,
+        max: usize,
+    ) -> Result<Vec<Arc<ScheduleRecord>>> {
+        let due = self.schedules_by_due.iter().take_while(|(due_at, _)| *due_at <= now);
+        let names = due.skip(skip).take(max);
         Ok(names.filter_map(|(_, name)| self.schedules.get(name)).cloned().collect())
+    }
+
+    fn schedule_due_time(&mut self, skip: usize) -> Result<Option<Timestamp>> {
+        Ok(self.schedules_by_due.iter().nth(skip).map(|(due_at, _)| *due_at))
     }
 }
