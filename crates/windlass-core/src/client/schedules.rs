@@ -358,8 +358,8 @@ impl Schedules<'_> {
         }
     }
 
-    /// Applies the declaration of a program that was not applied because its content was superseded: the program was
-    /// rolled back on purpose. Returns whether there was one.
+    /// Applies a declaration that was refused because a newer one had replaced it. Call this after rolling back a program
+    /// on purpose. Returns whether there was a refused declaration.
     ///
     /// # Errors
     ///

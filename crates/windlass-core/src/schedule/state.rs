@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) overlapped: u64,
     pub(crate) key_held: u64,
     pub(crate) paused: u64,
-    /// When to check the open runs next, and the delay after which the check after it follows.
+    /// When to check the open runs next, and the delay from that check to the following one.
     pub(crate) check_at: Option<i64>,
     pub(crate) check_delay: u64,
     /// When the last occurrence was over.

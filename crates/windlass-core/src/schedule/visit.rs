@@ -187,8 +187,8 @@ fn base(definition: &Definition, state: &State, handled: Option<Timestamp>) -> O
     handled.max(since)
 }
 
-/// Moves past the occurrences that are later than the grace time, except the newest ones, as the policy says. The work is
-/// bounded by the policy, not by the length of the outage.
+/// Drops missed occurrences, except the newest ones that the policy keeps. The cost depends on the policy, not on the
+/// length of the outage.
 fn drop_missed(
     definition: &Definition,
     state: &mut State,

@@ -145,9 +145,9 @@ impl<S: Store + ?Sized> Worker<S> {
     ///
     /// - A declaration that has not changed since it was stored changes nothing: it neither resumes a paused schedule nor
     ///   overwrites the changes of an operator.
-    /// - A declaration with another content replaces the stored one, and is remembered. A content that was replaced does not
-    ///   return by itself, so that two versions of a program can run side by side: it is logged as a warning, and
-    ///   `windlass schedules accept` applies it. With [`version`](ScheduleSpec::version), the highest version wins.
+    /// - A declaration with new content replaces the stored one. A declaration that was already replaced is not applied, so
+    ///   that two versions of a program can run side by side. It logs a warning, and `windlass schedules accept` applies it.
+    ///   With [`version`](ScheduleSpec::version), the highest version wins.
     /// - A single time that passed more than the grace time ago is not stored again after its schedule was removed.
     /// - A schedule that is no longer declared stays, and `windlass doctor` reports it. Delete it with
     ///   [`Schedules::delete`](crate::schedule::Schedules::delete).

@@ -20,7 +20,7 @@ use crate::store::{AnyStore, Capability, Store};
 const POLL: Duration = Duration::from_secs(5);
 /// The same while hints do not arrive from every process.
 const POLL_ALONE: Duration = Duration::from_millis(1_500);
-/// How long a worker waits at random after others have started most of the due schedules at the same time.
+/// The maximum random delay before the next query, if other workers have just started most of the due schedules.
 const CONTENDED: Duration = Duration::from_millis(50);
 /// The shortest time between two queries that find nothing to do although a schedule is due.
 const FRUITLESS: Duration = Duration::from_millis(1);
