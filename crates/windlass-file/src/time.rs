@@ -109,7 +109,7 @@ mod tests {
         let mut time = StoreTime::new(at(1_000_000));
         assert_eq!(time.now(at(100)), at(1_000_000));
         assert_eq!(time.now(at(260)), at(1_000_150));
-        assert_eq!(time.now(at(259)), at(1_000_000) + Duration::from_millis(149_063), "rounded up");
+        assert_eq!(time.now(at(259)), at(1_000_000) + Duration::from_millis(149_062), "rounded down");
         // A batch every millisecond: the remainders add up.
         let mut clock = at(260);
         for _ in 0..16_000 {

@@ -115,7 +115,7 @@ async fn connect(server: &PostgresServer) -> Result<PgPool, BoxError> {
 async fn explained_buffers(pool: &PgPool, schema: &str, jobs: u32) -> Result<f64, BoxError> {
     let acquire = format!(
         "explain (analyze, buffers, format json) select * from {schema}.acquire_v1(null, gen_random_uuid(), \
-         gen_random_uuid(), null, '{{no-op}}', '{{{jobs}}}', '{{60000}}', {jobs}, null, null, null)"
+         gen_random_uuid(), null, '{{no-op}}', '{{{jobs}}}', '{{60000}}', {jobs}, null, null, null, false, false)"
     );
     let mut tx = pool.begin().await?;
     let mut plan = String::new();

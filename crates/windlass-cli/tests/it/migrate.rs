@@ -67,7 +67,7 @@ async fn the_doctor_accepts_a_healthy_store() {
     postgres.ok(&["migrate"]).await;
     for program in [sqlite, postgres] {
         let checks = objects(&program.doctor(&["--json"], |ran| ran.code == 0).await.stdout);
-        assert_eq!(checks.len(), 4, "{checks:?}");
+        assert_eq!(checks.len(), 5, "{checks:?}");
         assert!(checks.iter().all(|check| check["ok"] == true), "{checks:?}");
         let ran = program.doctor(&[], |ran| ran.code == 0).await;
         assert!(ran.stdout.contains("notifier: ok"), "{ran:?}");

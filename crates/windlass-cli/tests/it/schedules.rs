@@ -52,7 +52,9 @@ async fn schedules_run_on_files() {
 
 #[tokio::test]
 async fn schedules_run_on_postgres() {
-    run_on(Program::on_postgres().await).await;
+    let program = Program::on_postgres().await;
+    program.ok(&["migrate"]).await;
+    run_on(program).await;
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn closed_and_future_jobs_cost_nothing() {
             tx = connection.begin().await.unwrap();
         }
         for command in [
-            "select * from {}.acquire_v1(1800000000000, gen_random_uuid(), gen_random_uuid(), null, '{a,b}', '{2,2}', '{5,5}', 2, null, null, null)",
+            "select * from {}.acquire_v1(1800000000000, gen_random_uuid(), gen_random_uuid(), null, '{a,b}', '{2,2}', '{5,5}', 2, null, null, null, false, false)",
             "select * from {}.reap_v1(1800000000000, null, 10, '{}'::uuid[])",
             "select * from {}.reap_v1(1800000000000, '{a}', 10, '{}'::uuid[])",
             "select * from {}.next_due_v1(1800000000000, null, null, null, null)",
