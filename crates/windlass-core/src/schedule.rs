@@ -1,9 +1,12 @@
-//! Schedules: when jobs start by themselves.
+//! Schedules: jobs that start at the times of a cron expression, at a fixed interval, or once.
+//!
+//! [`Cron`], [`Every`] and [`Once`] describe the times. [`Schedules`] stores, lists and changes schedules, and a worker can
+//! declare them with [`Worker::schedule`](crate::Worker::schedule).
 //!
 //! A store keeps the row of a schedule and compares it; see
-//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is here: [`spec`] computes occurrences,
-//! [`definition`] and [`state`] are the two texts of a row, and [`visit`] decides what to do with a row at a point in
-//! time, without I/O, clock or randomness.
+//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is in this module: `spec` computes
+//! occurrences, `definition` and `state` are the two texts of a row, and `visit` decides what to do with a row at a point
+//! in time, without I/O, clock or randomness.
 
 mod definition;
 mod spec;
