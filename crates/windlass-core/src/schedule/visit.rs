@@ -109,7 +109,7 @@ fn planned(
     chain: Option<NewChain>,
     decision: &Decision,
 ) -> Visit {
-    // Whoever computed this may have a wrong clock. The store compares the time with its own.
+    // The clock of this process may be wrong. The store compares the time with its own.
     let not_before = decision.fire.map(|at| at + jitter);
     let put = PutSchedule {
         due_at,
