@@ -507,7 +507,7 @@ function beat_v1(given bigint, who uuid, its_name text, its_types text[], slots 
 
 function cancel_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], ask boolean) set lock_timeout=250ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function change_schedules_v1(given bigint, names text[], schedules uuid[], expected uuid[], revisions uuid[], not_before bigint[], deletes bigint[], due_times bigint[], handled_times bigint[], definitions text[], states text[], other_states text[], chains bigint[], new_jobs new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function change_schedules_v1(given bigint, names text[], schedules uuid[], expected uuid[], revisions uuid[], not_before bigint[], not_after bigint[], deletes bigint[], due_times bigint[], handled_times bigint[], definitions text[], states text[], other_states text[], chains bigint[], new_jobs new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function close_chain_v1(now bigint, of_chain uuid, how text, retention bigint)
 
@@ -613,7 +613,7 @@ function lost_v1(item settlement_v1, own job)
 
 function mark_v1(now bigint, chains uuid[])
 
-function match_schedule_v1(now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, is_delete boolean, new_handled bigint)
+function match_schedule_v1(now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, not_after bigint, is_delete boolean, new_handled bigint)
 
 function move_lease_v1(of_lease bigint)
 

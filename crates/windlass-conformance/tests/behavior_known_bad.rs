@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use windlass_conformance::{BehaviorFixture, MuteNotifier, Scene, Verdict, run_behaviors};
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, ChainId, Decorator, ErrorText, InProcessNotifier, MemoryStore, MemoryTx, Millis,
-    Notifier, Payload, RequestId, Result, Store, Timestamp, TransactionDecorator, Transactional, TypeName,
+    Notifier, Occurrence, Payload, RequestId, Result, Store, Timestamp, TransactionDecorator, Transactional,
+    TypeName,
 };
 
 /// A fault of the store or the notifier.
@@ -39,6 +41,12 @@ enum Fault {
     OneAtATime,
     /// Loses every hint although the fixture says that hints arrive.
     HintsLost,
+    /// Applies a repeated change of a schedule again, and starts its occurrence again.
+    OccurrenceRepeated,
+    /// Returns a due schedule to one worker only, even if that worker never starts its occurrence.
+    OccurrenceClaimed,
+    /// Compares schedules with the clock of a worker, which is an hour fast.
+    WorkersClock,
 }
 
 /// A memory store with a fault.
@@ -46,6 +54,8 @@ enum Fault {
 struct Bad {
     inner: MemoryStore,
     fault: Fault,
+    /// Revisions of schedules that were returned as due.
+    claimed: Arc<Mutex<HashSet<RequestId>>>,
 }
 
 impl Bad {
@@ -76,8 +86,54 @@ impl Bad {
                 }
                 self.forward(create.into()).await
             }
+            (Fault::OccurrenceRepeated, Command::ChangeSchedules(mut request)) => {
+                self.repeat_occurrences(&mut request.changes).await?;
+                self.forward(request.into()).await
+            }
+            (Fault::OccurrenceClaimed, Command::DueSchedules(request)) => {
+                let mut reply = self.inner.due_schedules(request).await?;
+                let mut claimed = self.claimed.lock().unwrap();
+                reply.schedules.retain(|row| claimed.insert(row.revision));
+                Ok(Reply::DueSchedules(reply))
+            }
+            (Fault::OccurrenceClaimed, Command::ListSchedules(request)) => {
+                let mut reply = self.inner.list_schedules(request).await?;
+                let claimed = self.claimed.lock().unwrap();
+                reply.schedules.retain(|row| !claimed.contains(&row.revision));
+                Ok(Reply::ListSchedules(reply))
+            }
+            (Fault::WorkersClock, Command::DueSchedules(request)) => {
+                Ok(Reply::DueSchedules(self.due_on_a_fast_clock(request).await?))
+            }
             (_, command) => self.forward(command).await,
         }
+    }
+
+    /// Makes each change that was applied before apply again, and start its occurrence under another id.
+    async fn repeat_occurrences(&self, changes: &mut [ScheduleChange]) -> Result<()> {
+        for change in changes {
+            let schedules = vec![ScheduleTarget::Name(change.name.clone())];
+            let stored = self.inner.get_schedules(GetSchedules { schedules }).await?.schedules.remove(0);
+            if stored.is_none_or(|stored| stored.revision != change.revision) {
+                continue;
+            }
+            (change.expected, change.revision) = (Some(change.revision), RequestId::new());
+            if let ScheduleAction::Put(PutSchedule { chain: Some(chain), .. }) = &mut change.action {
+                let occurrence = chain.id.occurrence().unwrap();
+                chain.id = Occurrence { is_manual: true, ..occurrence }.chain();
+            }
+        }
+        Ok(())
+    }
+
+    async fn due_on_a_fast_clock(&self, request: DueSchedules) -> Result<DueSchedulesReply> {
+        let reply = self.inner.list_schedules(ListSchedules { after: None, max: 100 }).await?;
+        let now = reply.now + Duration::from_secs(60 * 60);
+        let is_due = |row: &ScheduleRecord| row.due_at.is_some_and(|due_at| due_at <= now);
+        let (due, later): (Vec<_>, Vec<_>) = reply.schedules.into_iter().partition(is_due);
+        let schedules = due.into_iter().skip(request.skip as usize).collect();
+        let next_due = later.iter().filter_map(|row| row.due_at).min();
+        Ok(DueSchedulesReply { now, schedules, next_due })
     }
 
     /// Returns the command to run instead of the given one.
@@ -88,6 +144,9 @@ impl Bad {
                 exchange.acquire.request = RequestId::new();
             }
             (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
+            (Fault::WorkersClock, Command::ChangeSchedules(request)) => {
+                request.changes.iter_mut().for_each(|change| change.not_before = None);
+            }
             (Fault::BlockersDropped, Command::Create(create)) => {
                 create.chains.iter_mut().for_each(|chain| chain.job.blockers.clear());
             }
@@ -181,7 +240,7 @@ impl BehaviorFixture for Fault {
     }
 
     fn open(&self) -> BoxFuture<'_, Scene<Bad>> {
-        let store = Bad { inner: MemoryStore::new(), fault: *self };
+        let store = Bad { inner: MemoryStore::new(), fault: *self, claimed: Arc::default() };
         let notifier: Arc<dyn Notifier> = match self {
             Self::HintsLost => Arc::new(MuteNotifier::default()),
             _ => Arc::new(InProcessNotifier::new()),
@@ -223,6 +282,9 @@ caught! {
     rollbacks_that_commit: RollbackCommits, ["failures.finished.staged", "repeats.dropped"];
     delays_that_are_ignored: DelayIgnored, ["process.backoff", "queue.consume.default_backoff"];
     jobs_that_run_one_at_a_time: OneAtATime, ["worker.types"];
+    occurrences_that_are_repeated: OccurrenceRepeated, ["schedules.lost_reply"];
+    occurrences_that_a_suspended_worker_claims: OccurrenceClaimed, ["schedules.suspended"];
+    schedules_by_the_clock_of_a_worker: WorkersClock, ["schedules.not_early"];
     hints_that_are_lost: HintsLost,
         ["notify.at_once", "notify.cancelled", "notify.reaped", "notify.completed_outside"];
 }

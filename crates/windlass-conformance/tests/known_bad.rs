@@ -10,7 +10,8 @@ use windlass_conformance::{Erased, Fixture, Subject, Verdict, run_cases};
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, ChainId, ChainRecord, Clock, Decorator, Fence, JobId, JobRecord, ManualClock,
-    MemoryStore, MemoryTx, Payload, RequestId, Result, Store, TransactionDecorator, Transactional,
+    MemoryStore, MemoryTx, Payload, RequestId, Result, ScheduleName, Store, TransactionDecorator,
+    Transactional,
 };
 
 /// A violation of the contract.
@@ -60,6 +61,12 @@ enum Fault {
     RollbackCommits,
     /// Keeps what was written since a savepoint when rolling back to it.
     SavepointIgnored,
+    /// Applies a change to any revision of a schedule.
+    RevisionIgnored,
+    /// Applies a change of a schedule at any time, as if a worker had compared the time with its own clock.
+    TimesIgnored,
+    /// Writes a schedule and creates its chain in separate steps.
+    FiredApart,
 }
 
 /// A memory store with a fault.
@@ -127,6 +134,25 @@ impl Bad {
             (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
             (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
             (Fault::PageCut, Command::ListJobs(list)) => list.page.max = list.page.max.min(1_000),
+            (Fault::RevisionIgnored, Command::ChangeSchedules(request)) => {
+                for change in &mut request.changes {
+                    let stored = self.schedule(&change.name).await?;
+                    change.expected = stored.map(|row| row.revision);
+                    change.revision = RequestId::new();
+                }
+            }
+            (Fault::TimesIgnored, Command::ChangeSchedules(request)) => {
+                for change in &mut request.changes {
+                    (change.not_before, change.not_after) = (None, None);
+                }
+            }
+            (Fault::FiredApart, Command::ChangeSchedules(request)) => {
+                for change in &mut request.changes {
+                    if let ScheduleAction::Put(put) = &mut change.action {
+                        self.inner.create(Create { chains: put.chain.take().into_iter().collect() }).await?;
+                    }
+                }
+            }
             (_, Command::Create(create)) => {
                 for chain in &mut create.chains {
                     self.tamper_chain(chain);
@@ -135,6 +161,11 @@ impl Bad {
             _ => {}
         }
         Ok(command)
+    }
+
+    async fn schedule(&self, name: &ScheduleName) -> Result<Option<ScheduleRecord>> {
+        let schedules = vec![ScheduleTarget::Name(name.clone())];
+        Ok(self.inner.get_schedules(GetSchedules { schedules }).await?.schedules.remove(0))
     }
 
     fn tamper_chain(&self, chain: &mut NewChain) {
@@ -334,6 +365,9 @@ const CAUGHT: &[(Fault, &[&str])] = &[
     (Fault::Autocommits, &["tx.rollback.created", "tx.dropped", "isolation.job", "isolation.status"]),
     (Fault::RollbackCommits, &["tx.rollback.created", "tx.rollback.settled", "tx.rollback.mixed"]),
     (Fault::SavepointIgnored, &["savepoint.rollback", "savepoint.nested"]),
+    (Fault::RevisionIgnored, &["schedule.revision", "schedule.repeated", "schedule.batch", "schedule.race"]),
+    (Fault::TimesIgnored, &["schedule.not_due", "schedule.too_late"]),
+    (Fault::FiredApart, &["schedule.fired", "schedule.handled", "schedule.key_held"]),
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,7 @@ mod commands;
 mod dependents;
 mod dispatch;
 mod event_message;
+mod events;
 mod executor;
 mod firing;
 mod interest;
@@ -18,6 +19,7 @@ mod plan;
 mod schedules;
 mod send;
 mod start;
+mod store_time;
 mod trace;
 mod transaction;
 mod wait;
@@ -36,13 +38,14 @@ pub use bulk::{ChainPages, ChangedChains};
 pub(crate) use collect::Collector;
 pub(crate) use dispatch::Dispatcher;
 pub(crate) use event_message::{EventKind, EventMessage};
+pub use events::{JobEvent, JobEventKind, JobEvents};
 pub(crate) use firing::{visit_due, visit_due_page, visit_every};
 pub(crate) use interest::Watching;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
-pub(crate) use schedules::{DECLARED_EVERY, Declared};
+pub(crate) use schedules::{DECLARED_EVERY, Declaration, Declared};
 pub use schedules::{Schedule, ScheduleDetails, Schedules};
 pub(crate) use send::{BusyRetries, answered};
 pub(crate) use start::refused;
@@ -114,8 +117,7 @@ impl<S: Store + ?Sized> Client<S> {
 
     /// Returns a builder for a client of this store, to set a notifier and observers.
     pub fn builder(store: impl Into<Arc<S>>) -> ClientBuilder<S> {
-        let observers: Vec<Arc<dyn Observer>> = vec![Arc::new(Log)];
-        ClientBuilder { store: store.into(), notifier: None, observers }
+        ClientBuilder { store: store.into(), notifier: None, observers: Vec::new() }
     }
 
     /// Returns the store.
@@ -325,9 +327,10 @@ impl<S: Store + ?Sized> ClientBuilder<S> {
     pub fn build(self) -> Client<S> {
         let Self { store, notifier, observers } = self;
         let notifier = notifier.unwrap_or_else(|| store.notifier());
-        let dispatcher = Dispatcher::new(notifier, observers, AnyStore::new(Arc::clone(&store)));
+        let dispatcher =
+            Dispatcher::new(notifier, Arc::new(Log), observers, AnyStore::new(Arc::clone(&store)));
         let starts = start_batcher(&store, &dispatcher);
-        let chain_queries = query_batcher(&store);
+        let chain_queries = query_batcher(&store, &dispatcher);
         let (watcher, resolving) = (Arc::default(), Arc::default());
         let shared = Shared { starts, chain_queries, dispatcher, watcher, resolving, store };
         Client { shared: Arc::new(shared) }

@@ -106,6 +106,8 @@ macro_rules! command_enums {
 
         $(
             impl Request for $request {
+                const NAME: &'static str = stringify!($method);
+
                 type Reply = $reply;
             }
 
@@ -135,6 +137,9 @@ for_each_command!(command_enums);
 
 /// A request with its reply type.
 pub trait Request: Into<Command> {
+    /// The name of the command: that of the [`Store`](crate::Store) method that executes it.
+    const NAME: &'static str;
+
     /// The reply to this request.
     type Reply: TryFrom<Reply, Error = Error>;
 }
@@ -155,6 +160,29 @@ impl Reply {
 }
 
 impl Command {
+    /// Returns the number of items in the request, or 1 for a command that has no list of items.
+    #[must_use]
+    pub fn items(&self) -> usize {
+        match self {
+            Self::Create(create) => create.chains.len(),
+            Self::Acquire(acquire) => acquire.max as usize,
+            Self::Renew(renew) => renew.leases.len(),
+            Self::Settle(settle) => settle.settlements.len(),
+            Self::Exchange(exchange) => exchange.settle.settlements.len(),
+            Self::Reap(reap) => reap.max as usize,
+            Self::Expire(expire) => expire.max as usize,
+            Self::Cancel(cancel) => cancel.chains.len(),
+            Self::Trigger(trigger) => trigger.jobs.len(),
+            Self::Retry(retry) => retry.chains.len(),
+            Self::Delete(delete) => delete.chains.len(),
+            Self::SetRetention(set) => set.chains.len(),
+            Self::Pause(pause) => pause.types.len(),
+            Self::GetChains(get) => get.chains.len(),
+            Self::GetJobs(get) => get.jobs.len(),
+            _ => 1,
+        }
+    }
+
     /// Whether the command only reads.
     #[must_use]
     pub const fn is_query(&self) -> bool {

@@ -39,8 +39,9 @@ pub mod schedule;
 
 pub use chain::{Chain, ChainRef};
 pub use client::{
-    ChainPages, ChangedChains, Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, NoMore,
-    Outside, OutsideStep, PendingAnnouncements, Plan, Schedules, Start, Tx, Wait, plan,
+    ChainPages, ChangedChains, Client, ClientBuilder, Completion, Destination, InTx, IntoPlan, JobEvent,
+    JobEventKind, JobEvents, NoMore, Outside, OutsideStep, PendingAnnouncements, Plan, Schedules, Start, Tx,
+    Wait, plan,
 };
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use command::{CancelMode, Cancelled, Target};
@@ -58,7 +59,9 @@ pub use notifier::{
     Connected, EventFiles, Hint, InProcessNotifier, LazyNotifier, Notifier, Publisher, Reach, Signal,
     Subscription, Topic,
 };
-pub use observer::{About, AboutWorker, Event, Log, NoObserver, Observer, Traced};
+pub use observer::{
+    About, AboutWorker, Activity, AttemptScope, Event, Log, NoObserver, Observer, StoreCall, Traced,
+};
 pub use payload::Payload;
 pub use queue::Queue;
 pub use reaper::{Reaper, RunningReaper};

@@ -7,10 +7,10 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::sleep;
 
 use crate::client::{Announcements, Client, PerRuntime, answered, visit_due_page};
-use crate::command::{Expire, Reap, ReapReply, Types};
+use crate::command::{Expire, ExpireReply, Reap, ReapReply, Request, Types};
 use crate::error::Result;
 use crate::name::ErrorText;
-use crate::observer::Event;
+use crate::observer::{Activity, Event};
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
@@ -109,8 +109,12 @@ impl Drop for ResolvingEnds {
 }
 
 async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) -> Result<ReapReply> {
-    let reply = answered(client.store().reap(reap)).await?;
     let dispatcher = &client.shared.dispatcher;
+    let call = answered(client.store().reap(reap));
+    let reply = dispatcher.measured(Reap::NAME, |reply: &ReapReply| reply.reaped.len(), call).await?;
+    if !reply.reaped.is_empty() {
+        dispatcher.measure(|| Activity::Reaped { jobs: reply.reaped.len() });
+    }
     let mut announcements = Announcements::new(dispatcher);
     reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
     announcements.ripple(&reply.ripple);
@@ -128,7 +132,8 @@ pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool
     {
         dispatcher.observe(&Event::StoreFailed("due_schedules", ErrorText::new(error.to_string())));
     }
-    let reply = answered(client.store().expire(Expire { max: EXPIRE_MAX })).await?;
+    let call = answered(client.store().expire(Expire { max: EXPIRE_MAX }));
+    let reply = dispatcher.measured(Expire::NAME, |reply: &ExpireReply| reply.chains.len(), call).await?;
     for expired in reply.chains {
         client.shared.dispatcher.observe(&Event::ChainExpired(expired.chain, expired.chain_type));
     }

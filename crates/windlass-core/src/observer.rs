@@ -1,15 +1,19 @@
 //! The [`Observer`] trait: receives lifecycle events.
 
+mod activity;
 mod log;
+mod scope;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use activity::{Activity, StoreCall};
 pub use log::Log;
+pub use scope::AttemptScope;
 
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
-use crate::record::ClosedAs;
+use crate::record::{ClosedAs, JobRecord};
 use crate::time::Timestamp;
 
 /// Receives the lifecycle events of jobs, chains and workers. Logs, metrics, spans and event subscriptions
@@ -18,6 +22,10 @@ use crate::time::Timestamp;
 /// An event that reports a write arrives after the write has been committed, and never if it was rolled back,
 /// even to a savepoint. All other events arrive immediately. An observer must not block. Its panics are
 /// caught and never affect jobs.
+///
+/// [`observe`](Self::observe) receives what happens to jobs, chains and workers. [`measure`](Self::measure) receives
+/// what the client itself does, such as calls to the store. [`attempt`](Self::attempt) follows one attempt from its
+/// start to its end.
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Receives an event.
     fn observe(&self, event: &Event);
@@ -39,6 +47,38 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// for it can end.
     fn rolled_back(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
+    }
+
+    /// Called instead of [`rolled_back`](Self::rolled_back) if nothing was written because this chain holds the key.
+    /// `existing_trace` is the trace context that is stored with it. Default: calls `rolled_back`.
+    fn existed(
+        &self,
+        traced: Traced,
+        about: &About,
+        existing: ChainId,
+        existing_trace: Option<&TraceContext>,
+    ) {
+        let _ = (existing, existing_trace);
+        self.rolled_back(traced, about);
+    }
+
+    /// Called if no event will report the item that [`trace_context`](Self::trace_context) was called for, although it may
+    /// be stored: an earlier call had written it, or the caller stopped waiting for the reply. In the second case, an
+    /// event may still follow. Spans for it can end. Default: does nothing.
+    fn unreported(&self, traced: Traced, about: &About) {
+        let _ = (traced, about);
+    }
+
+    /// Receives an activity of the client. Called only while [`is_on`](Self::is_on) returns `true`.
+    fn measure(&self, activity: &Activity) {
+        let _ = activity;
+    }
+
+    /// Called when an attempt starts, before [`Event::AttemptStarted`]. The returned scope follows the attempt to its
+    /// end. Called only while [`is_on`](Self::is_on) returns `true`.
+    fn attempt(&self, about: &About) -> Option<Box<dyn AttemptScope>> {
+        let _ = about;
+        None
     }
 }
 
@@ -86,6 +126,65 @@ pub struct About {
     pub worker: Option<WorkerId>,
     /// The worker's name, if it has one and the event comes from the worker itself.
     pub worker_name: Option<WorkerName>,
+    /// When the event happened, on the store's clock. The client estimates this time from the latest time that the
+    /// store returned. Before the first one, it is the time of this machine.
+    pub at: Timestamp,
+    /// How long the job was due before the attempt started, if the event concerns an attempt of this process.
+    pub waited: Option<Duration>,
+    /// How long the attempt has run, if the event concerns an attempt of this process that has started.
+    pub ran: Option<Duration>,
+    /// The time since the job was created, if known.
+    pub job_age: Option<Duration>,
+    /// The time since the chain was created, if known.
+    pub chain_age: Option<Duration>,
+    /// The trace context that is stored with the job, if known.
+    pub trace: Option<TraceContext>,
+    /// The trace context that is stored with the chain, if known.
+    pub chain_trace: Option<TraceContext>,
+    /// The trace contexts that are stored with the job's waits for its blockers, if known.
+    pub wait_traces: Vec<TraceContext>,
+    /// The trace contexts of the cause: the job that continued with this one, or the chains whose end unblocked it.
+    pub cause_traces: Vec<TraceContext>,
+}
+
+impl About {
+    /// Describes a job, without anything that is not always known.
+    pub(crate) fn new(
+        at: Timestamp,
+        (job, job_type): (JobId, TypeName),
+        (chain, chain_type): (ChainId, TypeName),
+    ) -> Self {
+        Self {
+            job,
+            job_type,
+            chain,
+            chain_type,
+            key: None,
+            attempt: None,
+            worker: None,
+            worker_name: None,
+            at,
+            waited: None,
+            ran: None,
+            job_age: None,
+            chain_age: None,
+            trace: None,
+            chain_trace: None,
+            wait_traces: Vec::new(),
+            cause_traces: Vec::new(),
+        }
+    }
+
+    /// Describes a job that was read from the store.
+    pub(crate) fn of(at: Timestamp, job: &JobRecord) -> Self {
+        Self {
+            job_age: Some(at.since(job.created_at)),
+            chain_age: (job.index == 0).then(|| at.since(job.created_at)),
+            trace: job.trace.clone(),
+            wait_traces: job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect(),
+            ..Self::new(at, (job.id, job.job_type.clone()), (job.chain, job.chain_type.clone()))
+        }
+    }
 }
 
 /// The worker that an event concerns.

@@ -72,7 +72,7 @@ pub use encoding::Cbor;
 pub use encoding::MessagePack;
 pub use encoding::{Encoding, Json};
 pub use enqueue::{Enqueue, Enqueued};
-pub use events::{Events, QueueEvent};
+pub use events::{Events, FailureKind, QueueEvent};
 pub use handler::ItemHandler;
 pub use hook::Executed;
 pub use item::{Item, ItemState};

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
 use crate::maintenance::{REAP_MAX, expire, reap};
 use crate::name::{ErrorText, LockName, TypeName};
-use crate::observer::Event;
+use crate::observer::{Activity, Event};
 use crate::queue::content_id;
 use crate::store::{Capability, Store};
 use crate::time::Millis;
@@ -229,7 +229,7 @@ impl<S: Store + ?Sized> Turns<S> {
                 }
                 Err(error) => {
                     failures += 1;
-                    self.leads.send_replace(false);
+                    self.lead(false);
                     let event = Event::StoreFailed("reap", ErrorText::new(error.to_string()));
                     self.client.shared.dispatcher.observe(&event);
                     RECOVERY.delay(failures, fastrand::f64())
@@ -239,7 +239,7 @@ impl<S: Store + ?Sized> Turns<S> {
         }
         // If the release fails, the lock expires after its TTL.
         let _ = timeout(RELEASE_TIMEOUT, self.lock(LockAction::Release)).await;
-        self.leads.send_replace(false);
+        self.lead(false);
     }
 
     /// Reaps and expires if this reaper leads. Returns how long to wait until the next turn.
@@ -248,7 +248,7 @@ impl<S: Store + ?Sized> Turns<S> {
             Some(lock) => matches!(self.lock(LockAction::Hold(lock.ttl)).await?, Some(LockState::Held(_))),
             None => true,
         };
-        self.leads.send_if_modified(|led| std::mem::replace(led, leads) != leads);
+        self.lead(leads);
         // The leader renews the lock three times per TTL, and the others try to acquire it as often.
         let beat = self.lock.as_ref().map_or(self.interval, |lock| Duration::from(lock.ttl) / 3);
         if !leads {
@@ -263,6 +263,15 @@ impl<S: Store + ?Sized> Turns<S> {
             return Ok(Duration::ZERO);
         }
         Ok(self.until_next_lease().await?.min(beat))
+    }
+
+    /// Notes whether this reaper leads, and reports a change.
+    fn lead(&self, leads: bool) {
+        let has_changed = self.leads.send_if_modified(|led| std::mem::replace(led, leads) != leads);
+        if let (true, Some(lock)) = (has_changed, &self.lock) {
+            let activity = || Activity::Leadership { reaper: lock.token, leads };
+            self.client.shared.dispatcher.measure(activity);
+        }
     }
 
     /// Returns the time until the next lease may expire, at most the interval.

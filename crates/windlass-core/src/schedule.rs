@@ -4,10 +4,11 @@
 //! declare them with [`Worker::schedule`](crate::Worker::schedule).
 //!
 //! A store keeps the row of a schedule and compares it; see
-//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is in this module: `spec` computes
+//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is in this module: `spec` and `cron` compute
 //! occurrences, `definition` and `state` are the two texts of a row, and `visit` decides what to do with a row at a point
 //! in time, without I/O, clock or randomness.
 
+mod cron;
 mod definition;
 mod spec;
 mod state;

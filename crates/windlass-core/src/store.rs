@@ -362,6 +362,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///   is written. The same holds if no revision is expected, but the name or the id is stored. Of concurrent changes
     ///   that expect the same revision, one is applied.
     /// - Before `not_before`, the reply is *not due* and nothing is written.
+    /// - After `not_after`, the reply is *too late* and nothing is written.
     /// - A change whose last occurrence handled is before the stored one is a *conflict*.
     /// - Otherwise the schedule is written or deleted. If the change has a chain, it is created as in
     ///   [`create`](Self::create), in the same commit. If the chain exists under its key or is refused, the schedule is

@@ -9,6 +9,7 @@ mod data;
 mod ended;
 mod engine;
 mod failure;
+mod followed;
 mod handler;
 mod handlers;
 mod health;

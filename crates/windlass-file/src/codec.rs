@@ -4,9 +4,14 @@
 //! never trusts a length: it fails if there are fewer bytes. Every decoded value is validated in the same way as a
 //! value from a client.
 
+mod chain;
+mod code;
+mod job;
+mod registry;
 mod row;
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::HashMap;
@@ -205,8 +210,23 @@ impl<'a> Decoder<'a> {
         self.text().map(ErrorText::new)
     }
 
-    pub(crate) fn trace(&mut self) -> Decoded<TraceContext> {
-        self.name(TraceContext::new)
+    /// Reads a trace context, or an empty text if there is none.
+    pub(crate) fn optional_trace(&mut self) -> Decoded<Option<TraceContext>> {
+        if self.rest.first() == Some(&0) {
+            self.byte()?;
+            return Ok(None);
+        }
+        self.name(TraceContext::new).map(Some)
+    }
+
+    /// Reads a number, and as many values.
+    pub(crate) fn list<T>(&mut self, decode: impl Fn(&mut Self) -> Decoded<T>) -> Decoded<Arc<[T]>> {
+        let count = self.number()?;
+        let mut list = Vec::new();
+        for _ in 0..count {
+            list.push(decode(self)?);
+        }
+        Ok(list.into())
     }
 }
 

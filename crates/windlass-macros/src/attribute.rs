@@ -3,6 +3,7 @@ use std::collections::HashSet;
 use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::meta::ParseNestedMeta;
+use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{DeriveInput, Error, Expr, Lit, LitStr, Path, Result, Token, Type, parenthesized, parse_quote};
@@ -56,18 +57,18 @@ impl Attribute {
             "name" => self.name = given_name(&meta.value()?.parse()?)?,
             "alias" => self.aliases = list(meta)?,
             "entry" => self.entry = true,
-            "output" => self.output = meta.value()?.parse()?,
-            "then" => self.next = list(meta)?,
-            "blocked_by" => self.blockers = blockers(&list(meta)?),
+            "output" => self.output = meta.value()?.parse::<UnquotedType>()?.0,
+            "then" => self.next = types(meta)?,
+            "blocked_by" => self.blockers = blockers(&types(meta)?),
             "max_attempts" => {
                 let attempts = attempts(meta.value()?.parse()?)?;
                 self.fields.push(quote!(max_attempts: ::core::option::Option::Some(#attempts),));
             }
-            "lease" | "timeout" | "backoff" => {
+            "lease" | "renewal" | "timeout" | "backoff" => {
                 let (field, value) = (&meta.path, meta.value()?.parse::<Expr>()?);
                 self.fields.push(quote!(#field: ::core::option::Option::Some(#value),));
             }
-            "priority" | "retention" => {
+            "priority" | "retention" | "on_blocker_failure" => {
                 let (field, value) = (&meta.path, meta.value()?.parse::<Expr>()?);
                 self.fields.push(quote!(#field: #value,));
             }
@@ -99,7 +100,7 @@ impl Attribute {
 fn unknown(meta: &ParseNestedMeta<'_>) -> Error {
     meta.error(
         "unknown option: use `name`, `alias`, `entry`, `output`, `then`, `blocked_by`, `max_attempts`, `priority`, `lease`, \
-         `timeout`, `backoff`, `retention`, `options` or `crate`",
+         `renewal`, `timeout`, `backoff`, `retention`, `on_blocker_failure`, `options` or `crate`",
     )
 }
 
@@ -132,10 +133,29 @@ fn attempts(expression: Expr) -> Result<Expr> {
 }
 
 /// Parses a parenthesized, comma-separated list.
-fn list<T: syn::parse::Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
+fn list<T: Parse>(meta: &ParseNestedMeta<'_>) -> Result<Vec<T>> {
     let content;
     parenthesized!(content in meta.input);
     Ok(Punctuated::<T, Token![,]>::parse_terminated(&content)?.into_iter().collect())
+}
+
+/// Parses a parenthesized list of types.
+fn types(meta: &ParseNestedMeta<'_>) -> Result<Vec<Type>> {
+    Ok(list::<UnquotedType>(meta)?.into_iter().map(|unquoted| unquoted.0).collect())
+}
+
+/// A type. Other derive macros take types as strings, so a string gets an error of its own.
+struct UnquotedType(Type);
+
+impl Parse for UnquotedType {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if input.peek(LitStr) {
+            let quoted = input.parse::<LitStr>()?;
+            let message = format!("expected a type: write `{}` without quotes", quoted.value());
+            return Err(Error::new(quoted.span(), message));
+        }
+        input.parse().map(Self)
+    }
 }
 
 /// Returns the blockers type: a single `Vec` as it is, anything else as a tuple.

@@ -30,7 +30,8 @@ use attribute::Attribute;
 /// | `then(A, B)` | declared continuations |
 /// | `blocked_by(A, B)` | chains to wait for; `blocked_by(Vec<A>)` for a list, `blocked_by(A, Rest<B>)` for both |
 /// | `max_attempts = 5`, `priority = 1` | as in `JobOptions`; any expression |
-/// | `lease`, `timeout`, `backoff`, `retention` | as in `JobOptions`: `timeout = Duration::from_secs(30)` |
+/// | `lease`, `renewal`, `timeout`, `backoff`, `retention` | as in `JobOptions`: `timeout = Duration::from_secs(30)` |
+/// | `on_blocker_failure = OnBlockerFailure::Fail` | what happens if a blocker fails; default: the job waits |
 /// | `options = expression` | a `JobOptions` value for the options that are not set here |
 /// | `crate = path` | path of the windlass crate; default: `::windlass` |
 ///

@@ -10,8 +10,8 @@
 -- - `update`: ends, continues, reopens or removes the chain. Waits for the transactions that attach to it.
 -- - `share`: nobody changes the row. In a snapshot, this also fails if the row has changed since.
 --
--- An acquire locks rows of `ready`, skips locked ones, and then updates the jobs. It must not wait there. So whoever
--- locks the row of a pending job in a way that excludes updates locks its row of `ready` first.
+-- An acquire locks rows of `ready`, skips locked ones, and then updates the jobs. It must not wait there. So a
+-- transaction that locks the row of a pending job in a way that excludes updates locks its row of `ready` first.
 
 -- Locks the rows of `ready` of the pending jobs among these. Returns the jobs whose row another transaction has locked.
 create function windlass.lock_ready_v1(wanted uuid[], patient boolean) returns uuid[] language plpgsql as $$

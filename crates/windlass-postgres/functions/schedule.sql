@@ -11,7 +11,8 @@ $$;
 
 -- Decides whether a change applies to the stored schedule, and locks its row. Returns `apply`, or why it does not apply.
 create function windlass.match_schedule_v1(
-  now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, is_delete boolean, new_handled bigint
+  now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, not_after bigint, is_delete boolean,
+  new_handled bigint
 ) returns text language plpgsql as $$
 declare
   stored windlass.schedule;
@@ -36,6 +37,9 @@ begin
   if now < not_before then
     return 'not_due';
   end if;
+  if now > not_after then
+    return 'too_late';
+  end if;
   if not is_delete and stored.handled is not null and (new_handled is null or new_handled < stored.handled) then
     return 'conflict';
   end if;
@@ -46,8 +50,8 @@ $$;
 -- Creates, changes, fires or deletes schedules. `chains` has the number of each change's chain among `new_jobs`, 0 for a
 -- chain that the client refused, and null for none.
 create function windlass.change_schedules_v1(
-  given bigint, names text[], schedules uuid[], expected uuid[], revisions uuid[], not_before bigint[], deletes bigint[],
-  due_times bigint[], handled_times bigint[], definitions text[], states text[], other_states text[], chains bigint[],
+  given bigint, names text[], schedules uuid[], expected uuid[], revisions uuid[], not_before bigint[], not_after bigint[],
+  deletes bigint[], due_times bigint[], handled_times bigint[], definitions text[], states text[], other_states text[], chains bigint[],
   new_jobs windlass.new_v1[]
 ) returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '1s' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
@@ -68,7 +72,8 @@ begin
     created := null;
     is_created := true;
     result := windlass.match_schedule_v1(
-      now, names[n], schedules[n], expected[n], revisions[n], not_before[n], deletes[n] = 1, handled_times[n]
+      now, names[n], schedules[n], expected[n], revisions[n], not_before[n], not_after[n], deletes[n] = 1,
+      handled_times[n]
     );
     if result = 'apply' and deletes[n] = 1 then
       delete from windlass.schedule where name = names[n];

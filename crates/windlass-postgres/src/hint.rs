@@ -12,6 +12,8 @@ pub(crate) const PAYLOAD_MAX_BYTES: usize = 7_900;
 /// One line of a notification.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NotificationLine {
+    /// The notifier that sent the notification. The first line.
+    Sender(Uuid),
     Hint(Hint),
     /// Jobs of a type were scheduled, but too many hints were queued to send each. Delivered as a gap, so that
     /// subscribers query the store.
@@ -48,6 +50,7 @@ impl NotificationLine {
             Self::Hint(_) | Self::TooLarge => "too-large".to_owned(),
             Self::Collapsed(job_type) => format!("unheard {job_type}"),
             Self::Test(nonce) => format!("trial {nonce}"),
+            Self::Sender(sender) => format!("from {}", sender.simple()),
         }
     }
 
@@ -75,6 +78,7 @@ impl NotificationLine {
             "unheard" => Self::Collapsed(TypeName::new(rest).ok()?),
             "too-large" => Self::TooLarge,
             "trial" => Self::Test(rest.parse().ok()?),
+            "from" => Self::Sender(rest.parse().ok()?),
             _ => return None,
         })
     }
@@ -108,6 +112,7 @@ mod tests {
             NotificationLine::Collapsed(TypeName::new("a b").unwrap()),
             NotificationLine::TooLarge,
             NotificationLine::Test(Uuid::now_v7()),
+            NotificationLine::Sender(Uuid::now_v7()),
         ] {
             let text = line.encoded();
             assert_eq!(NotificationLine::decoded(&text), Some(line), "{text}");

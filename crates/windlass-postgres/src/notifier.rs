@@ -4,6 +4,9 @@
 //! notification is being sent are queued and sent together in the next one, one line of text each. If the queue is
 //! long, further `Scheduled` hints of a type collapse into one line, which makes the workers of that type query the
 //! store.
+//!
+//! A notifier delivers hints to its own subscribers directly. It skips its own notifications when the server returns
+//! them.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -13,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 use windlass_core::{
     BoxFuture, Connected, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic,
@@ -25,8 +28,12 @@ use crate::hint::{NotificationLine, PAYLOAD_MAX_BYTES};
 use crate::options::Options;
 use crate::provider::{Listener, Parameter, Provider, Statement};
 
-/// Pause after each notification, in which more hints can collect for the next one.
+/// The shortest interval between two notifications under load. More hints collect for the next one in the meantime.
 const SEND_INTERVAL: Duration = Duration::from_millis(2);
+
+/// How many notifications may be sent without a pause after a quiet time. A single job needs two: one for its worker, and
+/// one for the caller that waits for its result.
+const BURST: u32 = 8;
 
 /// Timeout of the test notification on a new listening connection.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,6 +73,8 @@ pub struct PostgresNotifier<P> {
 struct Shared<P> {
     provider: Arc<P>,
     channel: String,
+    /// Identifies the notifications of this notifier.
+    sender: Uuid,
     notify: Statement,
     state: Mutex<State>,
     queued: Notify,
@@ -111,6 +120,7 @@ impl<P: Provider> PostgresNotifier<P> {
         let shared = Arc::new(Shared {
             provider: provider.into(),
             channel: names.identifier(),
+            sender: Uuid::now_v7(),
             // Without a store that has asked the provider, use the variant that works everywhere.
             notify: Statement::new(text, options.cached_statements.unwrap_or(false)),
             state: Mutex::default(),
@@ -149,7 +159,14 @@ impl<P> fmt::Debug for PostgresNotifier<P> {
 impl<P: Provider> Notifier for PostgresNotifier<P> {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let collected = self.shared.open()?.collect(hint);
+            let collected = {
+                let mut state = self.shared.open()?;
+                let collected = state.collect(hint.clone());
+                if collected.is_ok() {
+                    state.deliver(&hint);
+                }
+                collected
+            };
             self.shared.queued.notify_one();
             collected
         })
@@ -210,7 +227,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
             let last = async {
                 let _sending = self.shared.sending.lock().await;
                 if !lines.is_empty() {
-                    let _ = self.shared.send(payloads(lines)).await;
+                    let _ = self.shared.send(lines).await;
                 }
             };
             let _ = timeout(CLOSE_TIMEOUT, last).await;
@@ -250,20 +267,18 @@ impl State {
         (lines, std::mem::take(&mut self.dropped))
     }
 
-    /// Delivers a line to the subscribers of its topic.
-    fn deliver(&self, line: &NotificationLine) {
-        let (topic, hint) = match line {
-            NotificationLine::Hint(hint) => (hint.topic(), Some(hint)),
-            NotificationLine::Collapsed(job_type) => (Topic::Scheduled(job_type.clone()), None),
-            NotificationLine::TooLarge => (Topic::Events, None),
-            NotificationLine::Test(_) => return,
-        };
-        for publisher in self.topics.get(&topic).into_iter().flat_map(HashMap::values) {
-            match hint {
-                Some(hint) => publisher.send(hint.clone()),
-                None => publisher.gap(),
-            }
-        }
+    /// Delivers a hint to the subscribers of its topic.
+    fn deliver(&self, hint: &Hint) {
+        self.subscribers(&hint.topic()).for_each(|publisher| publisher.send(hint.clone()));
+    }
+
+    /// Signals to the subscribers of a topic that they missed hints.
+    fn gap(&self, topic: &Topic) {
+        self.subscribers(topic).for_each(Publisher::gap);
+    }
+
+    fn subscribers(&self, topic: &Topic) -> impl Iterator<Item = &Publisher> {
+        self.topics.get(topic).into_iter().flat_map(HashMap::values)
     }
 }
 
@@ -299,6 +314,7 @@ impl<P: Provider> Shared<P> {
 
     /// Sends queued hints in batches, forever.
     async fn keep_sending(self: Arc<Self>) {
+        let mut pace = Pace::new();
         loop {
             self.queued.notified().await;
             loop {
@@ -312,24 +328,18 @@ impl<P: Provider> Shared<P> {
                         "{dropped} hints were dropped, because PostgreSQL did not keep up: workers poll instead"
                     );
                 }
-                // The server does not return these hints, so deliver them to the subscribers in this process. If the
-                // connection opens in the meantime, they arrive twice, which is harmless.
-                if !self.is_connected.load(Ordering::Acquire) {
-                    let state = self.state();
-                    lines.iter().for_each(|line| state.deliver(line));
-                }
                 // A lost hint is harmless, since subscribers also poll.
-                if let Err(error) = self.send(payloads(lines)).await {
+                if let Err(error) = self.send(lines).await {
                     tracing::debug!(%error, "sending a notification failed");
                 }
                 drop(sending);
-                sleep(SEND_INTERVAL).await;
+                pace.wait().await;
             }
         }
     }
 
-    async fn send(&self, payloads: Vec<String>) -> Result<()> {
-        let payloads = payloads.into_iter().map(Some).collect();
+    async fn send(&self, lines: Vec<NotificationLine>) -> Result<()> {
+        let payloads = payloads(self.sender, lines).into_iter().map(Some).collect();
         let parameters = vec![Parameter::Text(Some(self.channel.clone())), Parameter::Texts(Some(payloads))];
         self.provider.run(&self.notify, parameters).await.map(drop)
     }
@@ -342,7 +352,7 @@ impl<P: Provider> Shared<P> {
             let error = match self.connect().await {
                 Ok(mut listener) => {
                     (delay, warned_denied) = (initial, false);
-                    // Before subscribers learn of the connection: from then on, the server returns the hints of this process too.
+                    // Before subscribers learn of the connection: from then on, they rely on it.
                     let _connected = Connected::new(&self.is_connected);
                     // Hints may have been lost since the previous connection.
                     if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {
@@ -384,7 +394,7 @@ impl<P: Provider> Shared<P> {
     async fn test(&self, listener: &mut dyn Listener) -> Result<()> {
         let nonce = Uuid::now_v7();
         let ends_at = Instant::now() + TEST_TIMEOUT;
-        self.send(vec![NotificationLine::Test(nonce).encoded()]).await?;
+        self.send(vec![NotificationLine::Test(nonce)]).await?;
         loop {
             let Ok(payload) = tokio::time::timeout_at(ends_at, listener.next()).await else {
                 return Err(pooled());
@@ -405,15 +415,20 @@ impl<P: Provider> Shared<P> {
         }
     }
 
-    /// Delivers the hints of a notification. Returns the nonces of the test notifications in it.
+    /// Delivers the hints of a notification, unless this notifier has sent it: then they are delivered already. Returns
+    /// the nonces of the test notifications in it.
     fn take(&self, payload: &str) -> Vec<Uuid> {
-        let mut tests = Vec::new();
+        let (mut tests, mut is_own) = (Vec::new(), false);
         let state = self.state();
         for line in payload.lines().filter_map(NotificationLine::decoded) {
-            if let NotificationLine::Test(nonce) = line {
-                tests.push(nonce);
+            match line {
+                NotificationLine::Sender(sender) => is_own = sender == self.sender,
+                NotificationLine::Test(nonce) => tests.push(nonce),
+                _ if is_own => {}
+                NotificationLine::Hint(hint) => state.deliver(&hint),
+                NotificationLine::Collapsed(job_type) => state.gap(&Topic::Scheduled(job_type)),
+                NotificationLine::TooLarge => state.gap(&Topic::Events),
             }
-            state.deliver(&line);
         }
         tests
     }
@@ -432,12 +447,14 @@ impl<P> Shared<P> {
     }
 }
 
-/// Joins lines into as few payloads as possible, each within PostgreSQL's limit.
-fn payloads(lines: Vec<NotificationLine>) -> Vec<String> {
+/// Joins lines into as few payloads as possible, each within PostgreSQL's limit. Each begins with the sender.
+fn payloads(sender: Uuid, lines: Vec<NotificationLine>) -> Vec<String> {
+    let sender = NotificationLine::Sender(sender).encoded();
+    let max = PAYLOAD_MAX_BYTES - sender.len() - 1;
     let mut payloads: Vec<String> = Vec::new();
     for line in lines {
         let mut text = line.encoded();
-        if text.len() > PAYLOAD_MAX_BYTES {
+        if text.len() > max {
             text = NotificationLine::TooLarge.encoded();
         }
         match payloads.last_mut().filter(|last| last.len() + 1 + text.len() <= PAYLOAD_MAX_BYTES) {
@@ -445,8 +462,48 @@ fn payloads(lines: Vec<NotificationLine>) -> Vec<String> {
                 last.push('\n');
                 last.push_str(&text);
             }
-            None => payloads.push(text),
+            None => payloads.push(format!("{sender}\n{text}")),
         }
     }
     payloads
+}
+
+/// Limits the rate of notifications: one per [`SEND_INTERVAL`], or up to [`BURST`] at once after a quiet time.
+struct Pace {
+    /// When the notifications so far would have been sent without bursts.
+    paid_until: Instant,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self { paid_until: Instant::now() }
+    }
+
+    /// Waits after a notification until the next one may be sent.
+    async fn wait(&mut self) {
+        let now = Instant::now();
+        self.paid_until = self.paid_until.max(now) + SEND_INTERVAL;
+        sleep_until((self.paid_until - SEND_INTERVAL * (BURST - 1)).max(now)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_sent_at_once_and_a_stream_is_paced() {
+        let mut pace = Pace::new();
+        let elapsed = async |pace: &mut Pace, count| {
+            let begun = Instant::now();
+            for _ in 0..count {
+                pace.wait().await;
+            }
+            begun.elapsed()
+        };
+        assert_eq!(elapsed(&mut pace, BURST - 1).await, Duration::ZERO);
+        assert_eq!(elapsed(&mut pace, 100).await, SEND_INTERVAL * 100);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(elapsed(&mut pace, BURST - 1).await, Duration::ZERO);
+    }
 }

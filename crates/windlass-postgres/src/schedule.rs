@@ -20,6 +20,7 @@ struct Changes {
     expected: Vec<Option<uuid::Uuid>>,
     revisions: Vec<Option<uuid::Uuid>>,
     not_before: Vec<Option<i64>>,
+    not_after: Vec<Option<i64>>,
     deletes: Vec<Option<i64>>,
     due_at: Vec<Option<i64>>,
     handled: Vec<Option<i64>>,
@@ -44,6 +45,7 @@ impl Changes {
             changes.expected.push(change.expected.map(|revision| *revision.as_uuid()));
             changes.revisions.push(Some(*change.revision.as_uuid()));
             changes.not_before.push(millis(change.not_before));
+            changes.not_after.push(millis(change.not_after));
             let put = match &change.action {
                 ScheduleAction::Put(put) => Some(put),
                 ScheduleAction::Delete => None,
@@ -78,6 +80,7 @@ impl Changes {
             Parameter::Ids(self.expected),
             Parameter::Ids(self.revisions),
             Parameter::Numbers(self.not_before),
+            Parameter::Numbers(self.not_after),
             Parameter::Numbers(self.deletes),
             Parameter::Numbers(self.due_at),
             Parameter::Numbers(self.handled),
@@ -127,6 +130,7 @@ fn changed(result: &str, created: Option<Created>) -> Result<ScheduleChanged> {
         "repeated" => ScheduleChanged::Repeated,
         "conflict" => ScheduleChanged::Conflict,
         "not_due" => ScheduleChanged::NotDue,
+        "too_late" => ScheduleChanged::TooLate,
         "busy" => ScheduleChanged::Busy,
         _ => return Err(corrupt("a change has an unknown result")),
     })

@@ -15,6 +15,9 @@ local function obstacle(change, stored)
   if change.not_before and now < change.not_before then
     return 'not_due'
   end
+  if change.not_after and now > change.not_after then
+    return 'too_late'
+  end
   if not change.delete and stored and stored.handled and (not change.handled or change.handled < stored.handled) then
     return 'conflict'
   end

@@ -24,6 +24,7 @@ struct ChangeOut<'a> {
     expected: Option<String>,
     revision: String,
     not_before: Option<i64>,
+    not_after: Option<i64>,
     delete: bool,
     due: Option<i64>,
     handled: Option<i64>,
@@ -43,6 +44,7 @@ impl<'a> ChangeOut<'a> {
             expected: change.expected.map(|revision| revision.to_string()),
             revision: change.revision.to_string(),
             not_before: millis(change.not_before),
+            not_after: millis(change.not_after),
             ..Self::default()
         };
         let ScheduleAction::Put(put) = &change.action else { return Self { delete: true, ..out } };
@@ -74,6 +76,7 @@ enum ResultIn {
     Repeated,
     Conflict,
     NotDue,
+    TooLate,
 }
 
 #[derive(Debug, Serialize)]
@@ -161,6 +164,7 @@ impl Execute for ChangeSchedules {
             ResultIn::Repeated => ScheduleChanged::Repeated,
             ResultIn::Conflict => ScheduleChanged::Conflict,
             ResultIn::NotDue => ScheduleChanged::NotDue,
+            ResultIn::TooLate => ScheduleChanged::TooLate,
         };
         let changes = reply.changes.into_iter().zip(&self.changes).map(changed).collect();
         Ok(ChangeSchedulesReply { now: reply.now.0, changes })

@@ -10,8 +10,8 @@ use rusqlite::Connection;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use windlass_core::model::Rows as _;
 use windlass_core::{
-    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Topic,
-    TypeName, WorkerId,
+    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, RequestId, Result,
+    Subscription, Timestamp, Topic, TypeName, WorkerId,
 };
 
 use crate::connection::Readers;
@@ -30,12 +30,12 @@ const RUNNING_INTERVAL: Duration = Duration::from_millis(50);
 const QUERY_TICKS_MAX: u32 = 256;
 
 /// A notifier for this process that also detects changes that other processes make to the same file. It detects
-/// scheduled jobs and closed chains within 50 ms. Within 100 ms, it detects that a worker was asked to stop a job, or
+/// scheduled jobs, closed chains and changed schedules within 50 ms. Within 100 ms, it detects that a worker was asked to stop a job, or
 /// has lost the job because it was completed from outside or deleted.
 ///
 /// While there are subscriptions, it checks the size and modification time of the write-ahead log every 10 ms, which
 /// costs one system call. If they changed, it queries for due jobs of the subscribed types, for the end of the
-/// subscribed chains, and for the running jobs of the subscribed workers.
+/// subscribed chains, for the schedule that is due first, and for the running jobs of the subscribed workers.
 ///
 /// Events reach other processes through files in the folder `<database>-<prefix>events`, which exists while there are
 /// subscribers to events.
@@ -70,6 +70,8 @@ struct Awaited {
     stopping: HashSet<Attempt>,
     /// The first job of each type at the last query, so that each is announced once.
     heads: HashMap<TypeName, Head>,
+    /// The schedule that was due first at the last query.
+    first_schedule: Option<(Timestamp, RequestId)>,
     /// Types for which this process has published a hint since the last query.
     announced: HashSet<TypeName>,
     /// Held while a task is watching the file. The task compares the attempts that the store records with the file.
@@ -326,9 +328,10 @@ impl Watch {
             let chains: Vec<_> = awaited.chains.iter().copied().collect();
             (awaited.types.iter().cloned().collect::<Vec<_>>(), chains)
         };
-        let base = Arc::clone(&self.base);
+        let (base, has_schedules) = (Arc::clone(&self.base), self.inside.is_subscribed(&Topic::Schedules));
         let read = move |connection: &Connection| {
             let mut rows = SqliteRows::new(connection, &base.texts);
+            let schedule = if has_schedules { rows.first_schedule()? } else { None };
             let mut heads = Vec::new();
             for job_type in types {
                 heads.extend(rows.head(&job_type)?.map(|(due_at, seq)| (job_type, due_at, seq)));
@@ -339,9 +342,13 @@ impl Watch {
                     closed.push(chain);
                 }
             }
-            Ok((heads, closed))
+            Ok((heads, closed, schedule))
         };
-        let (heads, closed) = self.read(read).await?;
+        let (heads, closed, schedule) = self.read(read).await?;
+        // Workers know when the first schedule is due. A change behind it can wait until then.
+        if std::mem::replace(&mut self.awaited().first_schedule, schedule) != schedule {
+            self.inside.publish(Hint::SchedulesChanged).await?;
+        }
         let mut found = false;
         for (job_type, due_at, seq) in heads {
             let head = self.awaited().compare_head(&job_type, seq);

@@ -9,7 +9,7 @@ use windlass_core::command::{
     TypeCount, Types,
 };
 use windlass_core::model::{self, PageScan};
-use windlass_core::{ChainId, ChainRecord, Fence, JobRecord, Result, Status, Timestamp, TypeName};
+use windlass_core::{ChainId, ChainRecord, Fence, JobRecord, RequestId, Result, Status, Timestamp, TypeName};
 
 use crate::error::from_sqlite;
 use crate::rows::{Bind, SqliteRows, all, first, read_worker};
@@ -204,6 +204,15 @@ impl SqliteRows<'_> {
     fn records(&mut self, jobs: Vec<i64>) -> Result<Vec<JobRecord>> {
         let mut record = |seq| Ok(self.job_at(seq)?.map(|row| row.job.clone()));
         jobs.into_iter().filter_map(|seq| record(seq).transpose()).collect()
+    }
+
+    /// Returns the due time and the revision of the schedule that is due first.
+    pub(crate) fn first_schedule(&mut self) -> Result<Option<(Timestamp, RequestId)>> {
+        let read = |row: &SqlRow<'_>| {
+            let mut columns = Columns { row, next: 0 };
+            Ok((columns.time()?, RequestId::from_uuid(columns.id()?)))
+        };
+        first(self.prepared.get(Sql::FirstSchedule)?, [], read)
     }
 
     /// Returns whether an attempt still holds its job, and if so, whether it was asked to stop.

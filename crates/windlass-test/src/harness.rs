@@ -15,7 +15,7 @@ use windlass_core::{
 pub use drained::Drained;
 use drained::{Counting, Tally};
 
-use crate::query::{describe, jobs, next_occurrences};
+use crate::query::{describe, jobs, next_starts};
 
 /// Default limit of attempts per drain.
 const ATTEMPTS_MAX: u32 = 1_000;
@@ -143,7 +143,7 @@ impl TestHarness {
     pub fn advance_to_next_due(&self) -> Option<Duration> {
         let pending = JobFilter { statuses: vec![Status::Pending], ..JobFilter::default() };
         let pending = jobs(self.client.store(), &pending).into_iter();
-        let scheduled = next_occurrences(self.client.store());
+        let scheduled = next_starts(self.client.store());
         let next =
             pending.map(|job| job.due_at).chain(scheduled).filter(|due_at| *due_at > self.now()).min()?;
         let by = next.since(self.now());

@@ -37,8 +37,8 @@ pub(crate) async fn list_jobs<S: Store>(store: &S, filter: &JobFilter) -> Result
     }
 }
 
-/// Returns the next occurrence of each schedule of a memory store.
-pub(crate) fn next_occurrences(store: &MemoryStore) -> Vec<Timestamp> {
+/// Returns when the next occurrence of each schedule of a memory store starts, with its jitter.
+pub(crate) fn next_starts(store: &MemoryStore) -> Vec<Timestamp> {
     let max = u32::try_from(SCHEDULE_PAGE_MAX).unwrap_or(u32::MAX);
     let (mut after, mut next) = (None, Vec::new());
     loop {
@@ -48,7 +48,7 @@ pub(crate) fn next_occurrences(store: &MemoryStore) -> Vec<Timestamp> {
         after = Some(last.name.clone());
         for row in &reply.schedules {
             let details = Schedule::read(row, reply.now).details.ok();
-            next.extend(details.and_then(|details| details.next.first().copied()));
+            next.extend(details.and_then(|details| Some(*details.next.first()? + details.jitter)));
         }
     }
 }

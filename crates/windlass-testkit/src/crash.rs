@@ -36,6 +36,7 @@ mod workload;
 pub use audit::{Audit, audit, wait_until_closed};
 pub use report::{Run, Transcript, applied, is_worker_process, reporting, serve, this_test};
 pub use schedules::{ScheduleReport, run_schedules, schedule_worker};
+pub(crate) use schedules::{Tick, tick};
 pub use worker_group::{GroupLog, WorkerGroup};
 pub use worker_process::WorkerProcess;
 pub use workload::{Effect, JOBS_PER_BATCH, Ledger, Workload, ledger_worker, stale_effects};

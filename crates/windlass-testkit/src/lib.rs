@@ -6,6 +6,7 @@
 //! - [`shared_redis`] and [`shared_postgres`] return namespaces on one such server per test process.
 //! - [`Proxy`] sits between a client and a server, and cuts, stalls or refuses connections.
 //! - [`crash`] runs workers in their own processes, and kills them.
+//! - [`schedules`] measures schedules.
 //! - [`is_full_run`] says whether to run the long tests too.
 //! - [`print_figure`] prints what a test measured, also if the test passes.
 //! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod schedules;
 
 mod figure;
 mod nats;

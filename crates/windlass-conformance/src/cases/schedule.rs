@@ -51,6 +51,13 @@ pub(super) const CASES: &[Case] = &[
         not_due
     ),
     case!(
+        "schedule.too_late",
+        "A change is not applied after its latest time on the store's clock.",
+        ["design 11"],
+        [Schedules],
+        too_late
+    ),
+    case!(
         "schedule.handled",
         "The last occurrence handled never decreases.",
         ["design 11"],
@@ -177,6 +184,7 @@ fn new(text: &str) -> ScheduleChange {
         expected: None,
         revision: RequestId::new(),
         not_before: None,
+        not_after: None,
         action: ScheduleAction::Put(PutSchedule { definition: Some("a definition".into()), ..put("new") }),
     }
 }
@@ -328,6 +336,26 @@ async fn not_due(s: Subject) {
     s.advance(1);
     apply(&s, &fired).await;
     assert_eq!(&*state(&s, "a").await, "fired");
+}
+
+async fn too_late(s: Subject) {
+    let first = new("a");
+    apply(&s, &first).await;
+    let (fired, chain) = fire(&s, &first, 7);
+    let latest = s.now() + millis(1_000);
+    s.advance(1_001);
+    let late = ScheduleChange { not_after: Some(latest), ..fired.clone() };
+    assert_eq!(change(&s, &late).await, ScheduleChanged::TooLate);
+    let deletion = ScheduleChange { action: ScheduleAction::Delete, ..late.clone() };
+    assert_eq!(change(&s, &deletion).await, ScheduleChanged::TooLate);
+    assert_eq!((s.find_chain(Target::Chain(chain)).await, &*state(&s, "a").await), (None, "new"));
+    let in_time = ScheduleChange { not_after: Some(s.now()), ..fired };
+    apply(&s, &in_time).await;
+    s.advance(1);
+    assert_eq!(change(&s, &in_time).await, ScheduleChanged::Repeated, "it was applied in time");
+    assert_eq!(change(&s, &late).await, ScheduleChanged::Repeated, "it has the same revision");
+    let conflict = ScheduleChange { not_after: Some(latest), ..after(&first, put("late")) };
+    assert_eq!(change(&s, &conflict).await, ScheduleChanged::Conflict, "a conflict is reported first");
 }
 
 async fn handled(s: Subject) {

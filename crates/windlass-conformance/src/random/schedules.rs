@@ -59,13 +59,15 @@ impl Generator {
         let expected = stored.as_ref().map(|row| row.revision).filter(|_| self.rng().u32(..12) > 0);
         let in_future = self.rng().u32(..8) == 0;
         let not_before = if in_future { Some(now + millis(self.rng().u64(1..50))) } else { Some(now) };
+        let is_late = self.rng().u32(..8) == 0;
+        let not_after = self.rng().bool().then(|| if is_late { before(now) } else { now });
         let action = if self.rng().u32(..6) == 0 {
             ScheduleAction::Delete
         } else {
             ScheduleAction::Put(self.put_schedule(id, stored.and_then(|row| row.handled), now))
         };
         let revision = RequestId::from_uuid(self.parts.uuid());
-        let change = ScheduleChange { name, id, expected, revision, not_before, action };
+        let change = ScheduleChange { name, id, expected, revision, not_before, not_after, action };
         remember(&mut self.changes, change.clone());
         change
     }
@@ -91,6 +93,10 @@ impl Generator {
             state_if_not_created: format!("not created {number}").into(),
         }
     }
+}
+
+fn before(time: Timestamp) -> Timestamp {
+    Timestamp::from_millis(time.as_millis() - 1).unwrap_or_default()
 }
 
 fn stored(model: &mut Model, now: Timestamp) -> Vec<Option<ScheduleRecord>> {

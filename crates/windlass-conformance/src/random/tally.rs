@@ -96,6 +96,7 @@ const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
             "schedule repeated",
             "schedule conflict",
             "schedule not due",
+            "schedule too late",
             "get_schedules",
             "list_schedules",
             "due_schedules",
@@ -226,6 +227,7 @@ const fn schedule_changed(item: &ScheduleChanged) -> &'static str {
         ScheduleChanged::Repeated => "repeated",
         ScheduleChanged::Conflict => "conflict",
         ScheduleChanged::NotDue => "not due",
+        ScheduleChanged::TooLate => "too late",
         ScheduleChanged::Busy => "busy",
     }
 }

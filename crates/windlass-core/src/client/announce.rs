@@ -2,17 +2,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Dispatcher;
-use super::trace::RequestedTraces;
+use super::store_time::StoreTime;
+use super::trace::{RequestedTraces, not_created};
 use super::watch::{Fate, Written};
 use crate::LEASE_EXPIRED;
 use crate::command::{
-    Applied, Cancelled, ClosedChain, Created, DeleteReply, JobSummary, NewChain, Outcome, OutsideApplied,
-    Reaped, Retried, Ripple, Settled, Step, TriggerReply,
+    Applied, Cancelled, ClosedChain, Created, DeleteReply, DueTime, JobSummary, NewChain, NewJob, Outcome,
+    OutsideApplied, Reaped, Retried, Ripple, Settled, Step, TriggerReply,
 };
 use crate::id::{ChainId, JobId, WorkerId};
-use crate::name::{ErrorText, TypeName};
+use crate::name::{ErrorText, TraceContext, TypeName};
 use crate::notifier::Hint;
 use crate::observer::{About, Event, Traced};
 use crate::record::{ClosedAs, Status};
@@ -30,6 +32,8 @@ use crate::time::Timestamp;
 pub(crate) struct Announcements {
     /// Whether no observer or subscriber wants events. If so, none are created.
     unobserved: bool,
+    /// The clock of the events. `None` if there are none to record.
+    time: Option<Arc<StoreTime>>,
     notes: Vec<Note>,
     /// The positions of the savepoints in `notes`, latest last.
     savepoints: Vec<usize>,
@@ -83,7 +87,9 @@ pub(super) type Hook = Box<dyn FnOnce() + Send>;
 impl Announcements {
     /// Creates an empty list. Records events only if an observer or subscriber currently wants them.
     pub(crate) fn new(dispatcher: &Dispatcher) -> Self {
-        Self { unobserved: !dispatcher.is_observed(), ..Self::default() }
+        let is_observed = dispatcher.is_observed();
+        let time = is_observed.then(|| Arc::clone(dispatcher.time()));
+        Self { unobserved: !is_observed, time, ..Self::default() }
     }
 
     /// Announces everything after the commit, then runs the commit hooks.
@@ -220,7 +226,8 @@ impl Announcements {
     /// Removes and returns the notes made since the latest savepoint. Removes the savepoint too.
     pub(super) fn split_off(&mut self) -> Self {
         let kept = self.savepoints.pop().unwrap_or_default().min(self.notes.len());
-        Self { unobserved: self.unobserved, notes: self.notes.split_off(kept), savepoints: Vec::new() }
+        let (unobserved, time) = (self.unobserved, self.time.clone());
+        Self { unobserved, time, notes: self.notes.split_off(kept), savepoints: Vec::new() }
     }
 
     /// Undoes [`split_off`](Self::split_off): restores the savepoint and its notes.
@@ -263,15 +270,35 @@ impl Announcements {
 
     /// Notes the items for which trace contexts were requested and that the transaction has written.
     pub(crate) fn traced(&mut self, traces: RequestedTraces) {
-        self.notes.extend(traces.into_iter().map(|(traced, about)| Note::Traced(traced, Box::new(about))));
+        let traces = traces.into_items().into_iter();
+        self.notes.extend(traces.map(|(traced, about)| Note::Traced(traced, Box::new(about))));
+    }
+
+    /// Notifies the observers of requested trace contexts whose carried chains were not created. Forgets these items.
+    pub(crate) fn settled_in_tx(
+        &mut self,
+        carried: &[NewChain],
+        created: &[Created],
+        dispatcher: &Dispatcher,
+    ) {
+        let missing = not_created(carried, created);
+        self.notes.retain(|note| match note {
+            Note::Traced(traced, about) => !dispatcher.is_missing(*traced, about, &missing),
+            _ => true,
+        });
     }
 
     /// Announces a chain that was created. Does nothing for other results.
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
-            let key = new.key.as_ref().map(|key| key.key.clone());
-            let about = About { key, ..about(*job, &new.job.job_type, &new.job.job_type) };
+            let about = About {
+                key: new.key.as_ref().map(|key| key.key.clone()),
+                job_age: Some(Duration::ZERO),
+                chain_age: Some(Duration::ZERO),
+                chain_trace: new.trace.clone(),
+                ..self.about_new(*job, &new.job, &new.job.job_type)
+            };
             self.event(Event::ChainCreated(about.clone()));
             self.job_created(about, *job);
         }
@@ -281,15 +308,23 @@ impl Announcements {
 
     /// Announces the unblocked jobs and the closed chains.
     pub(crate) fn ripple(&mut self, ripple: &Ripple) {
+        // If several chains closed, the reply does not say which of them a job waited for.
+        let cause = if let [closed] = &ripple.closed[..] { closed.trace.as_ref() } else { None };
         for unblocked in &ripple.unblocked {
-            let about = about(unblocked.job, &unblocked.job_type, &unblocked.chain_type);
-            self.event(Event::JobUnblocked(about));
+            if !self.unobserved {
+                let about = About {
+                    wait_traces: unblocked.traces.iter().flatten().cloned().collect(),
+                    cause_traces: cause.cloned().into_iter().collect(),
+                    ..self.about(unblocked.job, &unblocked.job_type, &unblocked.chain_type)
+                };
+                self.event(Event::JobUnblocked(about));
+            }
             self.wake_workers(unblocked.job, &unblocked.job_type);
         }
         self.notes.reserve(ripple.closed.len());
         for closed in &ripple.closed {
             if !self.unobserved {
-                self.closed(about_closed(closed), closed.closed_as);
+                self.closed(self.about_closed(closed), closed.closed_as);
             }
             self.notes.push(Note::Closed(closed.chain));
         }
@@ -302,7 +337,7 @@ impl Announcements {
             Cancelled::Asked { job, worker, .. } => self.notes.push(Note::Lost(worker, job)),
             Cancelled::Cancelled { chain, .. } => {
                 if let Some(closed) = ripple.closed.iter().find(|closed| closed.chain == chain) {
-                    self.event(Event::JobCancelled(about_closed(closed)));
+                    self.event(Event::JobCancelled(self.about_closed(closed)));
                 }
             }
             _ => {}
@@ -339,7 +374,16 @@ impl Announcements {
         self.wake_workers(applied.job, job_type);
         if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, outcome) {
             if !self.unobserved {
-                self.job_created(self::about(next, &job.job.job_type, &about().chain_type), next);
+                let before = about();
+                let about = About {
+                    key: before.key,
+                    job_age: Some(Duration::ZERO),
+                    chain_age: before.chain_age,
+                    chain_trace: before.chain_trace,
+                    cause_traces: before.trace.into_iter().collect(),
+                    ..self.about_new(next, &job.job, &before.chain_type)
+                };
+                self.job_created(about, next);
             }
             self.wake_workers(next, &job.job.job_type);
         }
@@ -397,7 +441,16 @@ impl Announcements {
             Step::Continue { next, .. } => {
                 let (id, job_type) = (next.id, next.job.job_type.clone());
                 self.event(Event::JobCompleted(about.clone(), Some(id)));
-                let next = About { job: id, job_type, ..about };
+                let job = &next.job;
+                let next = About {
+                    job: id,
+                    job_type,
+                    job_age: Some(Duration::ZERO),
+                    trace: job.trace.clone(),
+                    wait_traces: wait_traces(job),
+                    cause_traces: about.trace.into_iter().collect(),
+                    ..about
+                };
                 // The reply has the status of the latest job only. A later step has completed the others.
                 let status = if latest.job == id { latest.status } else { Status::Completed };
                 self.job_created(next.clone(), JobSummary { status, ..latest });
@@ -412,7 +465,7 @@ impl Announcements {
     /// Announces a job whose lease expired. Also notifies the worker that held the lease, because it may
     /// still be running the job.
     pub(crate) fn reaped(&mut self, reaped: &Reaped) {
-        let mut about = about(reaped.job, &reaped.job_type, &reaped.chain_type);
+        let mut about = self.about(reaped.job, &reaped.job_type, &reaped.chain_type);
         about.attempt = Some(reaped.attempt);
         about.worker = Some(reaped.worker);
         about.worker_name.clone_from(&reaped.worker_name);
@@ -429,7 +482,7 @@ impl Announcements {
     pub(super) fn triggered(&mut self, reply: &TriggerReply) {
         let TriggerReply::Triggered(jobs) = reply else { return };
         for triggered in jobs {
-            let about = about(triggered.job, &triggered.job_type, &triggered.chain_type);
+            let about = self.about(triggered.job, &triggered.job_type, &triggered.chain_type);
             self.event(Event::JobTriggered(about));
             self.wake_workers(triggered.job, &triggered.job_type);
         }
@@ -437,7 +490,7 @@ impl Announcements {
 
     pub(super) fn retried(&mut self, retried: &Retried) {
         let Retried::Retried { job, job_type, chain_type } = retried else { return };
-        self.event(Event::ChainRetried(about(*job, job_type, chain_type)));
+        self.event(Event::ChainRetried(self.about(*job, job_type, chain_type)));
         self.notes.extend(job.chain.occurrence().map(|_| Note::RunReopened(job.chain)));
         self.wake_workers(*job, job_type);
     }
@@ -474,6 +527,38 @@ impl Announcements {
         }
     }
 
+    /// Returns the store's time.
+    fn now(&self) -> Timestamp {
+        self.time.as_ref().map_or_else(Timestamp::now, |time| time.now())
+    }
+
+    fn about(&self, job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> About {
+        About::new(self.now(), (job.job, job_type.clone()), (job.chain, chain_type.clone()))
+    }
+
+    /// Describes a job that was created. The due time of a job that is due immediately is when the store created it.
+    fn about_new(&self, job: JobSummary, new: &NewJob, chain_type: &TypeName) -> About {
+        let at = match new.schedule {
+            DueTime::Now => job.due_at,
+            DueTime::At(_) | DueTime::After(_) => self.now(),
+        };
+        About {
+            at,
+            trace: new.trace.clone(),
+            wait_traces: wait_traces(new),
+            ..self.about(job, &new.job_type, chain_type)
+        }
+    }
+
+    fn about_closed(&self, closed: &ClosedChain) -> About {
+        let at = self.now();
+        About {
+            chain_age: Some(at.since(closed.created_at)),
+            chain_trace: closed.trace.clone(),
+            ..About::new(at, (closed.job, closed.job_type.clone()), (closed.chain, closed.chain_type.clone()))
+        }
+    }
+
     fn event(&mut self, event: Event) {
         if !self.unobserved {
             self.notes.push(Note::Event(Box::new(event)));
@@ -486,30 +571,9 @@ pub(super) fn run(hook: Hook) {
     let _ = catch_unwind(AssertUnwindSafe(hook));
 }
 
-fn about(job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> About {
-    About {
-        job: job.job,
-        job_type: job_type.clone(),
-        chain: job.chain,
-        chain_type: chain_type.clone(),
-        key: None,
-        attempt: None,
-        worker: None,
-        worker_name: None,
-    }
-}
-
-fn about_closed(closed: &ClosedChain) -> About {
-    About {
-        job: closed.job,
-        job_type: closed.job_type.clone(),
-        chain: closed.chain,
-        chain_type: closed.chain_type.clone(),
-        key: None,
-        attempt: None,
-        worker: None,
-        worker_name: None,
-    }
+/// Returns the trace contexts of a new job's waits.
+fn wait_traces(job: &NewJob) -> Vec<TraceContext> {
+    job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect()
 }
 
 /// Returns the event for the end of an attempt.
@@ -531,3 +595,6 @@ impl fmt::Debug for Announcements {
         f.debug_struct("Announcements").field("notes", &self.notes.len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

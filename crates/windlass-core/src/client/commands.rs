@@ -214,6 +214,15 @@ macro_rules! commands {
             commands::retry($self, &chain.into()).await
         }
 
+        /// Like [`retry`](Self::retry), but for the failure that the caller has read: the target is the chain's latest
+        /// job with its version. If the chain was retried since, nothing is done, even if it has failed again.
+        pub async fn retry_seen(
+            $($receiver)+,
+            target: $crate::command::RetryTarget,
+        ) -> $crate::Result<$crate::command::Retried> {
+            commands::retry_seen($self, target).await
+        }
+
         /// Removes chains with all their jobs, all or none.
         pub async fn delete(
             $($receiver)+,
@@ -379,7 +388,10 @@ pub(super) async fn retry(mut on: impl Executor, named: &ChainRef) -> Result<Ret
     let Some(record) = chain(&mut on, named).await? else { return Ok(Retried::NotFound) };
     // The version makes the retry idempotent: if another caller retries the chain after this query, the reply
     // is `AlreadyRetried`.
-    let target = RetryTarget { job: record.latest.id, version: record.latest.version };
+    retry_seen(on, RetryTarget { job: record.latest.id, version: record.latest.version }).await
+}
+
+pub(super) async fn retry_seen(mut on: impl Executor, target: RetryTarget) -> Result<Retried> {
     let mut reply = on.execute(&Retry { chains: vec![target] }).await?;
     let retried = reply.chains.pop().unwrap_or(Retried::NotFound);
     on.announce(|announcements| announcements.retried(&retried));

@@ -88,7 +88,11 @@ async fn run(mut messages: mpsc::Receiver<Message>, store: Arc<AnyStore>, dispat
                 let jobs = waiting_for(&store, chain, closed_as).await.unwrap_or_default();
                 let Some(dispatcher) = dispatcher.upgrade() else { return };
                 for job in jobs {
-                    dispatcher.observe(&Event::BlockerFailed(about(job), chain, closed_as));
+                    dispatcher.observe(&Event::BlockerFailed(
+                        About::of(dispatcher.now(), &job),
+                        chain,
+                        closed_as,
+                    ));
                 }
             }
         }
@@ -117,17 +121,4 @@ async fn waiting_for(store: &AnyStore, chain: ChainId, closed_as: ClosedAs) -> R
     let chains = send(store, &GetChains { chains: vec![Target::Chain(chain)] }).await?.chains;
     let closed = chains.into_iter().flatten().find_map(|record| record.closed);
     Ok(if closed.is_some_and(|closed| closed.closed_as == closed_as) { jobs } else { Vec::new() })
-}
-
-fn about(job: JobRecord) -> About {
-    About {
-        job: job.id,
-        job_type: job.job_type,
-        chain: job.chain,
-        chain_type: job.chain_type,
-        key: None,
-        attempt: None,
-        worker: None,
-        worker_name: None,
-    }
 }

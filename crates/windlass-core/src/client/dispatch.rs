@@ -1,9 +1,10 @@
 //! Calls observers and publishes hints. Neither a panicking observer nor a slow notifier affects the caller.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -14,13 +15,16 @@ use super::event_message::EventMessage;
 use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::outbox::Outbox;
+use super::store_time::StoreTime;
+use crate::command::Existing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
-use crate::observer::{About, Event, Observer, Traced};
+use crate::observer::{About, Activity, AttemptScope, Event, Observer, StoreCall, Traced};
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
+use crate::time::Timestamp;
 use crate::worker::catch_panic;
 
 /// The maximum number of hints that wait to be published. Further hints are dropped, which is allowed: hints
@@ -51,15 +55,19 @@ const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Dispatcher {
     notifier: Arc<dyn Notifier>,
     observers: Observers,
+    /// The observers that the application added. The others only log, and need not be measured for.
+    added: Observers,
+    time: Arc<StoreTime>,
     hints: Outbox<Message>,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
     events: Outbox<Message>,
     interest: Interest,
     dependents: Dependents,
-    closed_runs: ClosedRuns,
+    pub(super) closed_runs: ClosedRuns,
     failures: Arc<Failures>,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
+    this: Weak<Self>,
 }
 
 /// A message to a task that publishes hints.
@@ -72,27 +80,86 @@ enum Message {
 impl Dispatcher {
     pub(super) fn new(
         notifier: Arc<dyn Notifier>,
-        observers: Vec<Arc<dyn Observer>>,
+        log: Arc<dyn Observer>,
+        added: Vec<Arc<dyn Observer>>,
         store: AnyStore,
     ) -> Arc<Self> {
+        let observers = std::iter::once(log).chain(added.iter().cloned()).collect();
         Arc::new_cyclic(|dispatcher| Self {
             interest: Interest::new(Arc::clone(&notifier)),
             dependents: Dependents::new(store.clone(), dispatcher.clone()),
             closed_runs: ClosedRuns::new(store, dispatcher.clone()),
             notifier,
-            observers: observers.into(),
+            observers,
+            added: added.into(),
+            time: Arc::new(StoreTime::new()),
             hints: Outbox::new(WAITING_MAX),
             events: Outbox::new(WAITING_MAX),
             failures: Arc::default(),
             unsent: Arc::default(),
+            this: dispatcher.clone(),
         })
+    }
+
+    /// Returns a reference that does not keep the dispatcher alive.
+    pub(super) fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.this)
     }
 
     /// Whether any observer or subscriber wants events.
     pub(crate) fn is_observed(&self) -> bool {
-        // An observer that panics here counts as on. Its panics in `observe` are caught too.
-        let is_on = |observer: &Arc<dyn Observer>| catch_unwind(AssertUnwindSafe(|| observer.is_on()));
-        self.observers.iter().any(|observer| is_on(observer).unwrap_or(true)) || self.is_watched()
+        self.observers.iter().any(is_on) || self.is_watched()
+    }
+
+    /// Whether an observer of the application wants activities and attempts.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.added.iter().any(is_on)
+    }
+
+    /// Returns the store's time, as far as this client knows it.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.time.now()
+    }
+
+    /// Returns the clock behind [`now`](Self::now).
+    pub(crate) const fn time(&self) -> &Arc<StoreTime> {
+        &self.time
+    }
+
+    /// Passes an activity to the observers of the application, if one of them wants it.
+    pub(crate) fn measure(&self, activity: impl FnOnce() -> Activity) {
+        if self.is_measured() {
+            let activity = activity();
+            each_on(&self.added, |observer| observer.measure(&activity));
+        }
+    }
+
+    /// Awaits a call to the store, and reports it. `items` counts the items of the reply.
+    pub(crate) async fn measured<T>(
+        &self,
+        command: &'static str,
+        items: impl FnOnce(&T) -> usize,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        if !self.is_measured() {
+            return call.await;
+        }
+        let called_at = Instant::now();
+        let reply = call.await;
+        let took = called_at.elapsed();
+        let (items, error) = match &reply {
+            Ok(reply) => (items(reply), None),
+            Err(error) => (0, Some(error.kind())),
+        };
+        self.measure(|| Activity::StoreCalled(StoreCall { command, items, took, error }));
+        reply
+    }
+
+    /// Returns the scopes of an attempt that starts now.
+    pub(crate) fn attempt(&self, about: &About) -> Vec<Box<dyn AttemptScope>> {
+        let mut scopes = Vec::new();
+        each_on(&self.added, |observer| scopes.extend(observer.attempt(about)));
+        scopes
     }
 
     /// Passes an event to the observers and publishes it to subscribers.
@@ -162,6 +229,18 @@ impl Dispatcher {
     /// Notifies the observers that the item they were asked about was not written.
     pub(super) fn untrace(&self, traced: Traced, about: &About) {
         each(&self.observers, |observer| observer.rolled_back(traced, about));
+    }
+
+    /// Notifies the observers that the item they were asked about was not written, because a chain with the same key
+    /// exists.
+    pub(super) fn existed(&self, traced: Traced, about: &About, existing: &Existing) {
+        let (chain, trace) = (existing.chain, existing.trace.as_ref());
+        each(&self.observers, |observer| observer.existed(traced, about, chain, trace));
+    }
+
+    /// Notifies the observers that no event will report the item they were asked about.
+    pub(super) fn unreported(&self, traced: Traced, about: &About) {
+        each(&self.observers, |observer| observer.unreported(traced, about));
     }
 
     /// Publishes hints in the background, in order. Call this only after the commit.
@@ -319,6 +398,18 @@ async fn publish(
 }
 
 type Observers = Arc<[Arc<dyn Observer>]>;
+
+/// Whether an observer wants events. An observer that panics here counts as on: its other panics are caught too.
+fn is_on(observer: &Arc<dyn Observer>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| observer.is_on())).unwrap_or(true)
+}
+
+/// Calls each observer that wants events.
+fn each_on(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {
+    for observer in observers.iter().filter(|observer| is_on(observer)) {
+        let _ = catch_unwind(AssertUnwindSafe(|| call(&**observer)));
+    }
+}
 
 /// Calls each observer. A panicking observer is ignored.
 fn each(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {

@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use super::send::{BusyRetries, Repeat, send};
-use super::{Announcements, Client, Dispatcher, InTx, outside, start};
+use super::trace::Why;
+use super::{Announcements, Client, Dispatcher, InTx, Shared, outside, start};
 use crate::command::{Created, NewChain, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{JobRecord, Status};
@@ -37,7 +38,10 @@ pub(super) trait Executor: Send {
 
 impl<S: Store + ?Sized> Executor for &Client<S> {
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
-        send(&*self.shared.store, request)
+        let Shared { store, dispatcher, .. } = &*self.shared;
+        // Not known to the reply: a command of a client has one result per item.
+        let items = |_: &R::Reply| request.items();
+        dispatcher.measured(R::NAME, items, send(&**store, request))
     }
 
     fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
@@ -97,11 +101,18 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
             // Request the trace context here, not where the batch is written: that runs on another task,
             // where the caller's span is not current.
             let traces = self.shared.dispatcher.request_traces(std::slice::from_mut(&mut new));
-            let created = self.create_shared(new).await;
-            if !matches!(created, Ok(Created::New { .. })) {
-                self.shared.dispatcher.rolled_back(&traces);
+            let (dispatcher, chain) = (&self.shared.dispatcher, new.id);
+            match self.create_shared(new).await {
+                Ok(created) => {
+                    let missing = Why::of(&created).map(|why| (chain, why));
+                    drop(dispatcher.retain_written(traces, missing.as_slice()).into_items());
+                    Ok(created)
+                }
+                Err(error) => {
+                    dispatcher.rolled_back(traces);
+                    Err(error)
+                }
             }
-            created
         })
     }
 

@@ -2,9 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::timeout;
 
 use super::outbox::Outbox;
 use super::send::{send, send_repeatedly};
@@ -28,6 +32,11 @@ const DUE_MAX: u32 = 100;
 const PAGES_MAX: usize = 200;
 /// The largest total size of the texts and inputs in one command, in bytes.
 const CHANGES_MAX_BYTES: usize = 4 * 1024 * 1024;
+/// How often a schedule is visited again to record a closed run, if others change it at the same time. After
+/// that, the next check records the outcome.
+const CONFLICTS_MAX: u32 = 10;
+/// How long the record of closed runs waits for a pass over the due schedules.
+const PASS_LIMIT: Duration = Duration::from_secs(5);
 /// The number of closed runs that wait to be recorded. Later ones are recorded by a check.
 const WAITING_MAX: usize = 10_000;
 
@@ -51,7 +60,8 @@ struct Visited {
     left: HashSet<ScheduleId>,
     is_busy: bool,
     applied: u32,
-    conflicts: u32,
+    /// Schedules that others changed at the same time.
+    conflicts: Vec<ScheduleId>,
 }
 
 impl Visited {
@@ -71,6 +81,7 @@ pub(crate) async fn visit_due_page<S: Store + ?Sized>(store: &S, dispatcher: &Di
 }
 
 async fn visit_pages<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, max: usize) -> Result<Pass> {
+    let _running = dispatcher.closed_runs.passes.begin();
     let (mut skip, mut total) = (0, Visited::default());
     let (mut pages, mut is_second_look) = (0, false);
     loop {
@@ -90,7 +101,7 @@ async fn visit_pages<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, max:
         skip += count(known.len() + total.left.len() - left);
         if is_last || pages >= max {
             let next_due = if is_last { reply.next_due } else { Some(reply.now) };
-            let is_contended = total.conflicts > total.applied;
+            let is_contended = count(total.conflicts.len()) > total.applied;
             return Ok(Pass { now: reply.now, next_due, is_contended, is_busy: total.is_busy });
         }
     }
@@ -113,13 +124,22 @@ pub(crate) async fn visit_every<S: Store + ?Sized>(store: &S, dispatcher: &Dispa
     }
 }
 
-/// Visits schedules by id: their runs have closed.
+/// Visits schedules by id: their runs have closed. A schedule that others change at the same time is visited again: they may
+/// have read the status of its runs before.
 async fn visit_ids<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, ids: &[ScheduleId]) -> Result<()> {
-    for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
-        let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
-        let reply = send(store, &GetSchedules { schedules }).await?;
-        let rows = reply.schedules.into_iter().flatten().collect();
-        visit_all(store, dispatcher, rows, reply.now, &mut Visited::default()).await?;
+    let mut ids = ids.to_vec();
+    for _ in 0..CONFLICTS_MAX {
+        let mut visited = Visited::default();
+        for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
+            let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
+            let reply = send(store, &GetSchedules { schedules }).await?;
+            let rows = reply.schedules.into_iter().flatten().collect();
+            visit_all(store, dispatcher, rows, reply.now, &mut visited).await?;
+        }
+        ids = visited.conflicts;
+        if ids.is_empty() {
+            break;
+        }
     }
     Ok(())
 }
@@ -152,41 +172,54 @@ async fn visit_all<S: Store + ?Sized>(
             Ok(Visit::Nothing) => visited.leave(row.id),
             Ok(Visit::Put(planned)) => {
                 let cancel = planned.cancel;
-                let change = change(&row, planned.not_before, ScheduleAction::Put(planned.put));
+                let times = (planned.not_before, planned.not_after);
+                let change = change(&row, times, ScheduleAction::Put(planned.put));
                 plans.push(Plan { change, cancel });
             }
             Ok(Visit::Delete) => {
-                plans.push(Plan { change: change(&row, None, ScheduleAction::Delete), cancel: None });
+                plans.push(Plan { change: change(&row, (None, None), ScheduleAction::Delete), cancel: None });
             }
             Err(_) => visited.leave(row.id),
         }
     }
-    let mut plans = plans.into_iter().peekable();
-    while plans.peek().is_some() {
-        let mut bytes = 0;
-        let mut batch = Vec::new();
-        while let Some(plan) = plans.next_if(|plan| {
-            bytes += size(&plan.change);
-            batch.is_empty() || bytes <= CHANGES_MAX_BYTES
-        }) {
-            batch.push(plan);
-        }
+    for batch in in_batches(plans, |plan| &plan.change) {
         apply(store, dispatcher, batch, visited).await?;
     }
     Ok(())
+}
+
+/// Splits changes into batches for one command each.
+pub(super) fn in_batches<T>(items: Vec<T>, change: impl Fn(&T) -> &ScheduleChange) -> Vec<Vec<T>> {
+    let (mut batches, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for item in items {
+        let more = size(change(&item));
+        if !batch.is_empty() && bytes + more > CHANGES_MAX_BYTES {
+            batches.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += more;
+        batch.push(item);
+    }
+    batches.push(batch);
+    batches.retain(|batch| !batch.is_empty());
+    batches
 }
 
 fn decode(row: &ScheduleRecord) -> Result<(Definition, State)> {
     Ok((Definition::decode(&row.definition)?, State::decode(&row.state)?))
 }
 
-fn change(row: &ScheduleRecord, not_before: Option<Timestamp>, action: ScheduleAction) -> ScheduleChange {
+/// The earliest and the latest time of a change.
+type Times = (Option<Timestamp>, Option<Timestamp>);
+
+fn change(row: &ScheduleRecord, (not_before, not_after): Times, action: ScheduleAction) -> ScheduleChange {
     ScheduleChange {
         name: row.name.clone(),
         id: row.id,
         expected: Some(row.revision),
         revision: RequestId::new(),
         not_before,
+        not_after,
         action,
     }
 }
@@ -194,7 +227,8 @@ fn change(row: &ScheduleRecord, not_before: Option<Timestamp>, action: ScheduleA
 fn size(change: &ScheduleChange) -> usize {
     let ScheduleAction::Put(put) = &change.action else { return 0 };
     let input = put.chain.as_ref().map_or(0, |chain| chain.job.input.bytes().len());
-    put.state.len() + put.state_if_not_created.len() + input
+    let definition = put.definition.as_ref().map_or(0, |text| text.len());
+    definition + put.state.len() + put.state_if_not_created.len() + input
 }
 
 /// Returns the status of chains that schedules have started.
@@ -235,7 +269,8 @@ async fn apply<S: Store + ?Sized>(
                 visited.applied += 1;
                 cancelled.extend(plan.cancel.map(Target::Chain));
             }
-            ScheduleChanged::Conflict => visited.conflicts += 1,
+            // After a suspension of this process, the next page has the schedule again.
+            ScheduleChanged::Conflict | ScheduleChanged::TooLate => visited.conflicts.push(plan.change.id),
             ScheduleChanged::NotDue | ScheduleChanged::Busy => {
                 visited.is_busy |= *changed == ScheduleChanged::Busy;
                 visited.leave(plan.change.id);
@@ -276,6 +311,47 @@ pub(super) struct ClosedRuns {
     store: Arc<AnyStore>,
     dispatcher: Weak<Dispatcher>,
     outbox: Outbox<Message>,
+    pub(super) passes: Arc<Passes>,
+}
+
+/// The passes of this process over the due schedules that are running now.
+///
+/// The outcomes of runs are recorded between passes, because that costs as much as to start occurrences: if thousands
+/// are due at once, they start in half the time. A pass does not wait for anything.
+#[derive(Debug, Default)]
+pub(super) struct Passes {
+    running: AtomicUsize,
+    over: Notify,
+}
+
+impl Passes {
+    fn begin(self: &Arc<Self>) -> RunningPass {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        RunningPass(Arc::clone(self))
+    }
+
+    /// Waits until no pass is running.
+    async fn wait(&self) {
+        loop {
+            let mut over = pin!(self.over.notified());
+            // Subscribe before the check, so that the end of a pass in between is noticed.
+            over.as_mut().enable();
+            if self.running.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            over.await;
+        }
+    }
+}
+
+struct RunningPass(Arc<Passes>);
+
+impl Drop for RunningPass {
+    fn drop(&mut self) {
+        if self.0.running.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.over.notify_waiters();
+        }
+    }
 }
 
 enum Message {
@@ -286,14 +362,15 @@ enum Message {
 
 impl ClosedRuns {
     pub(super) fn new(store: AnyStore, dispatcher: Weak<Dispatcher>) -> Self {
-        Self { store: Arc::new(store), dispatcher, outbox: Outbox::new(WAITING_MAX) }
+        Self { store: Arc::new(store), dispatcher, outbox: Outbox::new(WAITING_MAX), passes: Arc::default() }
     }
 
     /// Visits the schedule that has started this chain, if any.
     pub(super) fn note(&self, chain: ChainId) {
         let Some(occurrence) = chain.occurrence() else { return };
         let sender = self.outbox.sender(|runtime, receiver| {
-            runtime.spawn(record(receiver, Arc::clone(&self.store), self.dispatcher.clone()));
+            let passes = Arc::clone(&self.passes);
+            runtime.spawn(record(receiver, Arc::clone(&self.store), self.dispatcher.clone(), passes));
         });
         if let Some(sender) = sender {
             let _ = sender.try_send(Message::Closed(occurrence.schedule));
@@ -312,8 +389,14 @@ impl fmt::Debug for ClosedRuns {
     }
 }
 
-async fn record(mut messages: mpsc::Receiver<Message>, store: Arc<AnyStore>, dispatcher: Weak<Dispatcher>) {
+async fn record(
+    mut messages: mpsc::Receiver<Message>,
+    store: Arc<AnyStore>,
+    dispatcher: Weak<Dispatcher>,
+    passes: Arc<Passes>,
+) {
     while let Some(first) = messages.recv().await {
+        let _ = timeout(PASS_LIMIT, passes.wait()).await;
         let (mut ids, mut waiting) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(message) = next {

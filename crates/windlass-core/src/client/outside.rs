@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::commands::{narrow, stored};
 use super::executor::{DynExecutor, Executor};
-use super::start::not_created;
+use super::trace::{Unreported, Why, not_created};
 use super::{Destination, IntoPlan};
 use crate::chain::{ChainRef, is_of};
-use crate::command::{CompleteFromOutside, CompleteFromOutsideReply, NextJob, OutsideApplied, Step};
+use crate::command::{
+    CompleteFromOutside, CompleteFromOutsideReply, NewChain, NextJob, OutsideApplied, Step,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, RequestId};
 use crate::job::Job;
@@ -239,13 +241,14 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
 /// Applies the steps with one command. If the reply is lost, the command is repeated with the same request
 /// id, by which the store recognizes it.
 pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
-    let about = about(&job);
+    let about = About::of(on.dispatcher().now(), &job);
     let traces = on.dispatcher().request_step_traces(&mut steps, &about);
     let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
     let reply = on.execute(&request).await;
     match reply {
         Ok(CompleteFromOutsideReply::Applied(applied)) => {
-            let missing = not_written(&request.steps, &applied, job.chain);
+            let carried: Vec<_> = request.steps.iter().flat_map(Step::carried).cloned().collect();
+            let missing = not_written(&carried, &applied, job.chain);
             let traces = on.dispatcher().retain_written(traces, &missing);
             on.announce(|announcements| {
                 announcements.outside(about, &request.steps, &applied);
@@ -254,24 +257,25 @@ pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: V
             Ok(applied.latest.status)
         }
         Ok(CompleteFromOutsideReply::AlreadyApplied) => {
+            // The first reply was lost, and with it which of the chains are new: no event follows.
+            drop(traces);
             Ok(stored(&mut on, &job.chain.into()).await?.status())
         }
         refused => {
-            on.dispatcher().rolled_back(&traces);
+            on.dispatcher().rolled_back(traces);
             Err(why(&job, refused))
         }
     }
 }
 
-/// Returns the chains that were not written although the command was applied.
-fn not_written(steps: &[Step], applied: &OutsideApplied, chain: ChainId) -> Vec<ChainId> {
-    let carried: Vec<_> = steps.iter().flat_map(Step::carried).cloned().collect();
+/// Returns the chains for which no event follows although the command was applied.
+fn not_written<'a>(carried: &[NewChain], applied: &'a OutsideApplied, chain: ChainId) -> Vec<Unreported<'a>> {
     if applied.latest.status == Status::Cancelled {
         // The job had been asked to stop and was cancelled instead: no chain and no next job was written. The
         // next jobs belong to `chain`.
-        return carried.iter().map(|new| new.id).chain([chain]).collect();
+        return carried.iter().map(|new| new.id).chain([chain]).map(|chain| (chain, Why::Refused)).collect();
     }
-    not_created(&carried, &applied.created).collect()
+    not_created(carried, &applied.created)
 }
 
 /// Returns the error for a command that was not applied.
@@ -302,19 +306,6 @@ fn why(job: &JobRecord, reply: Result<CompleteFromOutsideReply>) -> Error {
         Ok(CompleteFromOutsideReply::Applied(_) | CompleteFromOutsideReply::AlreadyApplied) => {
             Error::new(ErrorKind::Corrupt, format!("the store returned an unexpected reply for job {id}"))
         }
-    }
-}
-
-fn about(job: &JobRecord) -> About {
-    About {
-        job: job.id,
-        job_type: job.job_type.clone(),
-        chain: job.chain,
-        chain_type: job.chain_type.clone(),
-        key: None,
-        attempt: None,
-        worker: None,
-        worker_name: None,
     }
 }
 

@@ -1,7 +1,10 @@
 //! Schedules, for applications and tools.
 
+mod declare;
+mod edit;
+mod view;
+
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::executor::Executor;
@@ -11,166 +14,27 @@ use super::send::BusyRetries;
 use super::{Client, InTx};
 use crate::command::{
     ChangeSchedules, ChangeSchedulesReply, Created, GetSchedules, GetSchedulesReply, ListSchedules,
-    ListSchedulesReply, NewChain, PutSchedule, ScheduleAction, ScheduleChange, ScheduleChanged,
-    ScheduleRecord, ScheduleTarget,
+    ListSchedulesReply, NewChain, ScheduleAction, ScheduleChange, ScheduleChanged, ScheduleRecord,
+    ScheduleTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, Occurrence, RequestId, ScheduleId};
 use crate::name::ScheduleName;
-use crate::schedule::{
-    Definition, EncodedChain, ScheduleRun, ScheduleSpec, State, drop_paused, due_at, set_aside, time,
-};
+use crate::schedule::{Definition, EncodedChain, ScheduleSpec, State, drop_paused, set_aside, time};
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Timestamp;
+pub(crate) use declare::{DECLARED_EVERY, Declaration, Declared};
+use edit::{Edit, Known, change, redefined};
+pub use view::{Schedule, ScheduleDetails};
 
 /// How often a change is computed again after a conflict with another one.
 const TRIES: u32 = 20;
-/// How often a worker notes that it still declares a schedule.
-pub(crate) const DECLARED_EVERY: Duration = Duration::from_secs(60 * 60);
-/// The number of next times that a [`Schedule`] has.
-const NEXT_TIMES: usize = 5;
 /// The number of schedules per page of a list.
 const PAGE: u32 = 100;
 
 /// The schedules of a store. See [`Client::schedules`](crate::Client::schedules).
 pub struct Schedules<'c> {
     store: Box<dyn ScheduleStore + 'c>,
-}
-
-/// A stored schedule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Schedule {
-    /// The name.
-    pub name: ScheduleName,
-    /// The id, chosen when the schedule was created.
-    pub id: ScheduleId,
-    /// What the schedule starts and when, or why this program cannot read it.
-    pub details: Result<ScheduleDetails, String>,
-    /// When the schedule needs attention next: at its next occurrence, or to check on its latest run.
-    pub due_at: Option<Timestamp>,
-    /// The last occurrence that was started or dropped.
-    pub handled: Option<Timestamp>,
-    /// The store's time when the schedule was read.
-    pub now: Timestamp,
-}
-
-/// The content of a [`Schedule`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ScheduleDetails {
-    /// When the schedule fires, and its policies.
-    pub spec: ScheduleSpec,
-    /// The type of the job that it starts.
-    pub job_type: String,
-    /// The input of the job, if it is text.
-    pub input: Option<String>,
-    /// The next occurrences, without jitter. Empty while the schedule is paused, or if it has ended.
-    pub next: Vec<Timestamp>,
-    /// When the schedule was created.
-    pub created_at: Timestamp,
-    /// When the schedule was paused, if it is paused.
-    pub paused_at: Option<Timestamp>,
-    /// When the schedule ended: it has no further occurrences, and is removed after its retention.
-    pub ended_at: Option<Timestamp>,
-    /// An occurrence that waits until the previous chain closes.
-    pub waiting: Option<Timestamp>,
-    /// The latest runs, oldest first: at most 20.
-    pub runs: Vec<ScheduleRun>,
-    /// The latest occurrence whose chain completed.
-    pub last_success: Option<Timestamp>,
-    /// The number of occurrences that were dropped because no worker started them in time. For each outage, at most 1,000
-    /// are counted.
-    pub missed: u64,
-    /// The number of occurrences that were skipped because the previous chain was open.
-    pub overlapped: u64,
-    /// The number of occurrences that were skipped because another chain held the key, or because the chain was refused.
-    pub key_held: u64,
-    /// The number of occurrences that were dropped because the schedule was paused. For each pause, at most 1,000 are
-    /// counted.
-    pub paused: u64,
-    /// The program that declared the schedule, if one did.
-    pub program: Option<String>,
-    /// When a worker last declared the schedule, accurate to an hour, even if its declaration was not applied. If this is
-    /// long ago, the declaration was removed from the code, or the program no longer runs.
-    pub declared_at: Option<Timestamp>,
-    /// The program whose declaration was not applied, because its content was superseded. See
-    /// [`Schedules::accept`]. `None` again when the program has not declared it for three hours and another program
-    /// declares the current content.
-    pub refused_program: Option<String>,
-}
-
-impl Schedule {
-    /// Returns how late the schedule is, if it is due and no worker has visited it.
-    #[must_use]
-    pub fn overdue_by(&self) -> Option<Duration> {
-        let due_at = self.due_at.filter(|due_at| *due_at < self.now)?;
-        Some(self.now.since(due_at))
-    }
-
-    /// Reads a schedule from its stored row. `now` is the time in the store's reply.
-    #[must_use]
-    pub fn read(row: &ScheduleRecord, now: Timestamp) -> Self {
-        Self {
-            name: row.name.clone(),
-            id: row.id,
-            details: ScheduleDetails::read(row).map_err(|error| error.to_string()),
-            due_at: row.due_at,
-            handled: row.handled,
-            now,
-        }
-    }
-}
-
-impl ScheduleDetails {
-    fn read(row: &ScheduleRecord) -> Result<Self> {
-        let (definition, state) = (Definition::decode(&row.definition)?, State::decode(&row.state)?);
-        let is_active = state.paused_at.is_none() && state.ended_at.is_none();
-        let base = row.handled.unwrap_or_default().max(time(state.since));
-        let next = if is_active { definition.spec.upcoming(base, NEXT_TIMES)? } else { Vec::new() };
-        let declaration = definition.declaration;
-        Ok(Self {
-            job_type: definition.job.job_type,
-            input: definition.job.input,
-            next,
-            created_at: time(state.created_at),
-            paused_at: state.paused_at.map(time),
-            ended_at: state.ended_at.map(time),
-            waiting: state.waiting.map(time),
-            runs: state.shown_runs(),
-            last_success: state.last_success.map(time),
-            missed: state.missed,
-            overlapped: state.overlapped,
-            key_held: state.key_held,
-            paused: state.paused,
-            declared_at: state.declared_at.map(time),
-            program: declaration.as_ref().map(|declaration| declaration.program.clone()),
-            refused_program: declaration.and_then(|declaration| Some(declaration.refused?.program)),
-            spec: definition.spec,
-        })
-    }
-}
-
-/// What a change of a schedule needs to know.
-struct Edit {
-    definition: Definition,
-    state: State,
-    /// Whether the definition has changed.
-    is_redefined: bool,
-    /// The last occurrence handled, if the change handles occurrences.
-    handled: Option<Timestamp>,
-    chain: Option<ChainId>,
-}
-
-/// What became of a declaration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declared {
-    Unchanged,
-    Applied,
-    /// A single time in the past: the schedule was removed after it, or never stored.
-    Over,
-    /// Superseded content, or a lower version.
-    Refused,
 }
 
 impl Schedules<'_> {
@@ -222,26 +86,15 @@ impl Schedules<'_> {
 
     async fn put_encoded(&mut self, name: &str, spec: ScheduleSpec, job: EncodedChain) -> Result<()> {
         spec.check()?;
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            Ok(Some(match row {
-                Some((row, known, state)) => {
-                    let spec = spec.clone().anchored_like(&known.spec).anchored(now);
-                    let definition =
-                        Definition { spec, job: job.clone(), declaration: known.declaration.clone() };
-                    redefined(row, &known, definition, state, now)
-                }
-                None => {
-                    let spec = spec.clone().anchored(now);
-                    let definition = Definition { spec, job: job.clone(), declaration: None };
-                    Edit {
-                        definition,
-                        state: State::new(now),
-                        is_redefined: true,
-                        handled: None,
-                        chain: None,
-                    }
-                }
-            }))
+        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+            let (spec, job) = (spec.clone(), job.clone());
+            let Some(Known { row, definition: known, state }) = known else {
+                let definition = Definition { spec: spec.anchored(now), job, declaration: None };
+                return Ok(Some(Edit::redefined(definition, State::new(now))));
+            };
+            let spec = spec.anchored_like(&known.spec).anchored(now);
+            let definition = Definition { spec, job, declaration: known.declaration.clone() };
+            Ok(Some(redefined(row, &known, definition, state, now)))
         };
         self.change(name, edit).await.map(drop)
     }
@@ -292,13 +145,15 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn pause(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let Some((_, definition, mut state)) = row else { return Err(not_found(name.as_ref())) };
+        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+            let Some(Known { definition, mut state, .. }) = known else {
+                return Err(not_found(name.as_ref()));
+            };
             if state.paused_at.is_some() {
                 return Ok(None);
             }
             state.paused_at = Some(now.as_millis());
-            Ok(Some(Edit { definition, state, is_redefined: false, handled: None, chain: None }))
+            Ok(Some(Edit::new(definition, state)))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
     }
@@ -311,12 +166,14 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn resume(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let Some((row, definition, mut state)) = row else { return Err(not_found(name.as_ref())) };
+        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+            let Some(Known { row, definition, mut state }) = known else {
+                return Err(not_found(name.as_ref()));
+            };
             let Some(paused_at) = state.paused_at.take() else { return Ok(None) };
             let handled = set_aside(row.id, &definition, &mut state, row.handled, (time(paused_at), now))?;
             let handled = drop_paused(row.id, &definition, &mut state, handled, now)?;
-            Ok(Some(Edit { definition, state, is_redefined: false, handled, chain: None }))
+            Ok(Some(Edit { handled, ..Edit::new(definition, state) }))
         };
         Ok(self.change(name.as_ref(), edit).await?.is_some())
     }
@@ -330,8 +187,10 @@ impl Schedules<'_> {
     pub async fn run_now(&mut self, name: impl AsRef<str>) -> Result<ChainId> {
         // If a reply is lost and the schedule changes before the repeat, the run is found by this id.
         let (request, mut applied) = (RequestId::new(), None);
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let Some((row, definition, mut state)) = row else { return Err(not_found(name.as_ref())) };
+        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+            let Some(Known { row, definition, mut state }) = known else {
+                return Err(not_found(name.as_ref()));
+            };
             applied = state.runs.iter().find(|run| run.request == Some(request)).map(|run| run.chain);
             if applied.is_some() {
                 return Ok(None);
@@ -342,7 +201,7 @@ impl Schedules<'_> {
             let chain = Occurrence { schedule: row.id, at, is_manual: true }.chain();
             state.push_run(at, chain, now, Some(request));
             (state.check_at, state.check_delay) = (Some((now + Duration::from_secs(1)).as_millis()), 0);
-            Ok(Some(Edit { definition, state, is_redefined: false, handled: None, chain: Some(chain) }))
+            Ok(Some(Edit { chain: Some(chain), ..Edit::new(definition, state) }))
         };
         let changed = self.change(name.as_ref(), edit).await?;
         if let Some(chain) = applied {
@@ -365,8 +224,10 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn accept(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let Some((row, known, state)) = row else { return Err(not_found(name.as_ref())) };
+        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+            let Some(Known { row, definition: known, state }) = known else {
+                return Err(not_found(name.as_ref()));
+            };
             let Some(mut accepted) = known.accept() else { return Ok(None) };
             accepted.spec = accepted.spec.anchored_like(&known.spec).anchored(now);
             Ok(Some(redefined(row, &known, accepted, state, now)))
@@ -394,6 +255,7 @@ impl Schedules<'_> {
                 expected: Some(row.revision),
                 revision: RequestId::new(),
                 not_before: None,
+                not_after: None,
                 action: ScheduleAction::Delete,
             };
             if !matches!(self.send(change).await?, ScheduleChanged::Conflict) {
@@ -403,63 +265,17 @@ impl Schedules<'_> {
         Err(contended(&name))
     }
 
-    /// Applies the declaration of a program.
-    pub(crate) async fn declare(
-        &mut self,
-        name: &ScheduleName,
-        program: &str,
-        spec: &ScheduleSpec,
-        job: &EncodedChain,
-    ) -> Result<Declared> {
-        let mut declared = Declared::Unchanged;
-        let edit = |row: Option<(&ScheduleRecord, Definition, State)>, now: Timestamp| {
-            let declared_at = Some(now.as_millis());
-            let Some((row, known, state)) = row else {
-                if is_over(spec, now)? {
-                    declared = Declared::Over;
-                    return Ok(None);
-                }
-                let mut definition = Definition::declared(program, spec, job);
-                definition.spec = definition.spec.anchored(now);
-                declared = Declared::Applied;
-                let state = State { declared_at, ..State::new(now) };
-                return Ok(Some(Edit { definition, state, is_redefined: true, handled: None, chain: None }));
-            };
-            let is_stale = state.declared_at.is_none_or(|at| time(at) + DECLARED_EVERY <= now);
-            let state =
-                State { declared_at: if is_stale { declared_at } else { state.declared_at }, ..state };
-            let Some(mut new) = known.declare(program, spec, job, now) else {
-                let is_current = known.has_content(spec, job);
-                declared = if is_current { Declared::Unchanged } else { Declared::Refused };
-                let seen = Edit { definition: known, state, is_redefined: false, handled: None, chain: None };
-                return Ok(Some(seen).filter(|_| is_stale));
-            };
-            if new.has_content(spec, job) {
-                declared = Declared::Applied;
-                new.spec = new.spec.anchored_like(&known.spec).anchored(now);
-                return Ok(Some(redefined(row, &known, new, State { declared_at, ..state }, now)));
-            }
-            declared = Declared::Refused;
-            Ok(Some(Edit { definition: new, state, is_redefined: true, handled: None, chain: None }))
-        };
-        self.change(name.as_str(), edit).await?;
-        Ok(declared)
-    }
-
     /// Reads a schedule, computes a change and writes it, until no other change comes in between. Returns `None` if
     /// nothing was to be changed.
     async fn change(
         &mut self,
         name: &str,
-        mut edit: impl FnMut(Option<(&ScheduleRecord, Definition, State)>, Timestamp) -> Result<Option<Edit>>,
+        mut edit: impl FnMut(Option<Known<'_>>, Timestamp) -> Result<Option<Edit>>,
     ) -> Result<Option<(Option<ChainId>, Option<Created>)>> {
         let name = ScheduleName::new(name)?;
         for _ in 0..TRIES {
             let (row, now) = self.row(&name).await?;
-            let known = match &row {
-                Some(row) => Some((row, Definition::decode(&row.definition)?, State::decode(&row.state)?)),
-                None => None,
-            };
+            let known = row.as_ref().map(Known::decode).transpose()?;
             let Some(edit) = edit(known, now)? else { return Ok(None) };
             let chain = edit.chain;
             match self.send(change(&name, row.as_ref(), edit, now)?).await? {
@@ -497,67 +313,6 @@ impl Schedules<'_> {
             }
         }
     }
-}
-
-/// Returns an edit with another definition. If the times have changed, occurrences before now do not count, except those
-/// that were due already.
-fn redefined(
-    row: &ScheduleRecord,
-    known: &Definition,
-    definition: Definition,
-    mut state: State,
-    now: Timestamp,
-) -> Edit {
-    let mut handled = None;
-    if !definition.spec.fires_like(&known.spec) {
-        let due_until = state.paused_at.map_or(now, time);
-        // If this program cannot compute the former times, it cannot keep their occurrences.
-        handled = set_aside(row.id, known, &mut state, row.handled, (due_until, now)).ok().flatten();
-        state.since = state.since.max(now.as_millis());
-        state.ended_at = None;
-    }
-    Edit { is_redefined: definition != *known, definition, state, handled, chain: None }
-}
-
-/// Whether a declaration has a single time, which has passed. If its schedule is not stored, it was started and removed
-/// by its retention, or an operator deleted it: it must not start again.
-fn is_over(spec: &ScheduleSpec, now: Timestamp) -> Result<bool> {
-    Ok(spec.is_once() && spec.next_after(None)?.is_some_and(|at| at + spec.grace_ms() < now))
-}
-
-fn change(
-    name: &ScheduleName,
-    row: Option<&ScheduleRecord>,
-    edit: Edit,
-    now: Timestamp,
-) -> Result<ScheduleChange> {
-    let Edit { definition, mut state, is_redefined, handled, chain } = edit;
-    let id = row.map_or_else(ScheduleId::new, |row| row.id);
-    let handled = handled.max(row.and_then(|row| row.handled));
-    // A schedule that is not stored has no run to check.
-    let due_at = due_at(id, &definition, &mut state, handled, now)?;
-    let text: Arc<str> = state.encode().into();
-    let mut other = state.clone();
-    let chain = chain.map(|chain| definition.job.decode(chain)).transpose()?;
-    if chain.is_some() {
-        other.runs.pop_back();
-    }
-    let put = PutSchedule {
-        due_at,
-        handled,
-        definition: is_redefined.then(|| definition.encode().into()),
-        state: text,
-        chain,
-        state_if_not_created: other.encode().into(),
-    };
-    Ok(ScheduleChange {
-        name: name.clone(),
-        id,
-        expected: row.map(|row| row.revision),
-        revision: RequestId::new(),
-        not_before: None,
-        action: ScheduleAction::Put(put),
-    })
 }
 
 fn not_found(name: &str) -> Error {

@@ -112,6 +112,11 @@ for_each_command!(sendable);
 
 /// Decides when a command of a client is sent again.
 pub(super) trait Repeat: Sendable {
+    /// Returns the number of items in the request.
+    fn items(&self) -> usize {
+        1
+    }
+
     /// Whether the command can be repeated after a lost reply. The repeat must have no further effect, and
     /// must get the same reply as the first try.
     fn is_repeatable(&self) -> bool {
@@ -130,7 +135,11 @@ macro_rules! queries {
 queries! { Count, GetChains, GetJobs, ListAttempts, ListChains, ListDependents, ListJobs, ListWorkers, }
 
 /// Single items may be busy: `start::create` retries only those.
-impl Repeat for Create {}
+impl Repeat for Create {
+    fn items(&self) -> usize {
+        self.chains.len()
+    }
+}
 
 impl Repeat for CompleteFromOutside {
     fn is_busy(reply: &CompleteFromOutsideReply) -> bool {
@@ -139,6 +148,10 @@ impl Repeat for CompleteFromOutside {
 }
 
 impl Repeat for Cancel {
+    fn items(&self) -> usize {
+        self.chains.len()
+    }
+
     /// By the time of the repeat a key may point at another chain.
     fn is_repeatable(&self) -> bool {
         !self.chains.iter().any(is_key)
@@ -150,6 +163,10 @@ impl Repeat for Cancel {
 }
 
 impl Repeat for Trigger {
+    fn items(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// The repeat might be refused, because a worker has acquired the job by then.
     fn is_repeatable(&self) -> bool {
         false
@@ -161,12 +178,20 @@ impl Repeat for Trigger {
 }
 
 impl Repeat for Retry {
+    fn items(&self) -> usize {
+        self.chains.len()
+    }
+
     fn is_busy(reply: &RetryReply) -> bool {
         matches!(reply.chains[..], [Retried::Busy])
     }
 }
 
 impl Repeat for Delete {
+    fn items(&self) -> usize {
+        self.chains.len()
+    }
+
     /// The reply to the repeat would not list the chains that the first try removed.
     fn is_repeatable(&self) -> bool {
         false
@@ -178,6 +203,10 @@ impl Repeat for Delete {
 }
 
 impl Repeat for SetRetention {
+    fn items(&self) -> usize {
+        self.chains.len()
+    }
+
     /// By the time of the repeat a key may point at another chain.
     fn is_repeatable(&self) -> bool {
         !self.chains.iter().any(is_key)
@@ -191,6 +220,10 @@ impl Repeat for SetRetention {
 }
 
 impl Repeat for Pause {
+    fn items(&self) -> usize {
+        self.types.len()
+    }
+
     /// The reply to the repeat would report the state that the first try set, not the state before it.
     fn is_repeatable(&self) -> bool {
         false

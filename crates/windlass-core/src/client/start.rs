@@ -6,12 +6,13 @@ use super::batch::{Batcher, batches};
 use super::executor::Executor;
 use super::plan::{Destination, Plan, Start};
 use super::send::{BusyRetries, send};
+use super::trace::not_created;
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
-use crate::command::{Create, Created, NewChain};
+use crate::command::{Create, Created, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ChainId;
 use crate::job::Entry;
+use crate::observer::Activity;
 use crate::store::{BoxFuture, Store};
 
 impl<'c, J: Entry> IntoFuture for Start<'c, J> {
@@ -64,7 +65,10 @@ async fn create_batch<S: Store + ?Sized>(
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
     let request = Create { chains };
-    let created = match send(store, &request).await {
+    let items = request.chains.len();
+    dispatcher.measure(|| Activity::Flushed { batch: "start", items });
+    let call = send(store, &request);
+    let created = match dispatcher.measured(Create::NAME, |_| items, call).await {
         Ok(reply) => reply.chains,
         // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
         // in a batch of its own, so that only that chain fails.
@@ -118,8 +122,7 @@ pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> 
     let request = Create { chains };
     let mut created = vec![Created::Busy; request.chains.len()];
     let ended = create_until_unlocked(&mut on, &request, &mut created).await;
-    let missing: Vec<_> = not_created(&request.chains, &created).collect();
-    let traces = on.dispatcher().retain_written(traces, &missing);
+    let traces = on.dispatcher().retain_written(traces, &not_created(&request.chains, &created));
     on.announce(|announcements| announcements.traced(traces));
     ended.map(|()| created)
 }
@@ -170,12 +173,6 @@ fn still_busy(chains: &[NewChain], created: &[Created]) -> Vec<NewChain> {
         blocker.chain = meant.unwrap_or(blocker.chain);
     }
     busy
-}
-
-/// Returns the ids of the chains that were not created.
-pub(super) fn not_created(chains: &[NewChain], created: &[Created]) -> impl Iterator<Item = ChainId> {
-    let pairs = chains.iter().zip(created);
-    pairs.filter(|(_, created)| !matches!(created, Created::New { .. })).map(|(new, _)| new.id)
 }
 
 /// Returns the handle of the stored chain, new or existing, or an error if there is none.

@@ -218,7 +218,9 @@ impl<'a, S: Transactional> InTx<'a, S> {
                 watched.tx = Some(id);
             }
         }
-        let reply = store.execute_in(self.tx.tx(), command).await?;
+        let items = command.items();
+        let call = store.execute_in(self.tx.tx(), command);
+        let reply = self.client.shared.dispatcher.measured(R::NAME, |_| items, call).await?;
         if matches!(self.announcements, Held::Watched(_)) {
             self.note_written(&reply).await?;
         }

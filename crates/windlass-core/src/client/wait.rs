@@ -8,15 +8,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::commands::{output_of, stored};
 use super::send::send;
-use super::{Batcher, Client};
+use super::{Batcher, Client, Dispatcher};
 use crate::chain::{Chain, ChainRef};
 use crate::clock::far;
-use crate::command::{GetChains, Size, Target};
+use crate::command::{GetChains, Request, Size, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::Entry;
 use crate::limit::BATCH_MAX_BYTES;
 use crate::notifier::{Subscription, Topic};
+use crate::observer::Activity;
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
 
@@ -246,13 +247,16 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
 }
 
 /// Returns a batcher for the queries of callers that wait for a chain to close.
-pub(super) fn query_batcher<S: Store + ?Sized>(store: &Arc<S>) -> Batcher<ChainId, Option<ChainRecord>> {
-    let store = Arc::clone(store);
+pub(super) fn query_batcher<S: Store + ?Sized>(
+    store: &Arc<S>,
+    dispatcher: &Arc<Dispatcher>,
+) -> Batcher<ChainId, Option<ChainRecord>> {
+    let (store, dispatcher) = (Arc::clone(store), Arc::clone(dispatcher));
     Batcher::new(
         |_| QUERY_SIZE,
         move |chains| -> BoxFuture<'static, _> {
-            let store = Arc::clone(&store);
-            Box::pin(async move { query_batch(&*store, chains).await })
+            let (store, dispatcher) = (Arc::clone(&store), Arc::clone(&dispatcher));
+            Box::pin(async move { query_batch(&*store, &dispatcher, chains).await })
         },
     )
 }
@@ -262,9 +266,15 @@ pub(super) fn query_batcher<S: Store + ?Sized>(store: &Arc<S>) -> Batcher<ChainI
 const QUERY_SIZE: Size = Size { items: 1, bytes: BATCH_MAX_BYTES / 64, blockers: 0 };
 
 /// Queries chains with one command.
-async fn query_batch<S: Store + ?Sized>(store: &S, chains: Vec<ChainId>) -> Result<Vec<Option<ChainRecord>>> {
-    let chains = chains.into_iter().map(Target::Chain).collect();
-    Ok(send(store, &GetChains { chains }).await?.chains)
+async fn query_batch<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    chains: Vec<ChainId>,
+) -> Result<Vec<Option<ChainRecord>>> {
+    let items = chains.len();
+    dispatcher.measure(|| Activity::Flushed { batch: "query", items });
+    let request = GetChains { chains: chains.into_iter().map(Target::Chain).collect() };
+    Ok(dispatcher.measured(GetChains::NAME, |_| items, send(store, &request)).await?.chains)
 }
 
 /// Returns the first chain that a blocked job waits for although the chain has failed or was cancelled.

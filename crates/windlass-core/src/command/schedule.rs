@@ -50,6 +50,8 @@ pub struct ScheduleChange {
     pub revision: RequestId,
     /// The change is not applied before this time.
     pub not_before: Option<Timestamp>,
+    /// The change is not applied after this time. Otherwise a suspended process could apply an outdated decision.
+    pub not_after: Option<Timestamp>,
     /// What to do.
     pub action: ScheduleAction,
 }
@@ -149,6 +151,9 @@ pub enum ScheduleChanged {
     Conflict,
     /// The time in [`ScheduleChange::not_before`] has not come. Nothing was written.
     NotDue,
+    /// The time in [`ScheduleChange::not_after`] has passed. Nothing was written. Read the schedule and compute the change
+    /// again.
+    TooLate,
     /// Another open transaction has locked a row that decides the result. Nothing was written. Try again.
     Busy,
 }

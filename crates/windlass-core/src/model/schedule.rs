@@ -32,6 +32,9 @@ impl<R: Rows> Execution<'_, R> {
         if change.not_before.is_some_and(|at| self.now < at) {
             return Ok(ScheduleChanged::NotDue);
         }
+        if change.not_after.is_some_and(|at| self.now > at) {
+            return Ok(ScheduleChanged::TooLate);
+        }
         match &change.action {
             ScheduleAction::Put(put) => self.put_schedule(change, put, stored.as_deref()),
             ScheduleAction::Delete => {

@@ -5,12 +5,15 @@ use std::task::{Context, Poll, ready};
 use futures_core::Stream;
 
 use super::Queue;
+use crate::LEASE_EXPIRED;
 use crate::client::answered;
 use crate::client::{Client, EventKind, EventMessage, Watching};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
 use crate::name::TypeName;
 use crate::notifier::{Hint, Signal, Subscription};
+use crate::payload::Payload;
+use crate::record::{ChainRecord, JobRecord};
 use crate::store::{AnyStore, BoxFuture};
 
 /// An event of a queue.
@@ -38,10 +41,12 @@ pub enum QueueEvent {
         /// The error, truncated if it is long.
         error: String,
     },
-    /// A job completed. Its result is in the store.
+    /// A job completed.
     Completed {
         /// The id of the job.
         id: String,
+        /// The result, which the stream queries from the store. `None` if it is no longer stored.
+        result: Option<Payload>,
     },
     /// A job failed permanently.
     Failed {
@@ -49,6 +54,10 @@ pub enum QueueEvent {
         id: String,
         /// The error, truncated if it is long.
         error: String,
+        /// Why there is no further attempt.
+        kind: FailureKind,
+        /// The payload of the job, which the stream queries from the store. `None` if it is no longer stored.
+        payload: Option<Payload>,
     },
     /// A job was cancelled.
     Cancelled {
@@ -88,6 +97,31 @@ pub enum QueueEvent {
         /// The number of lost events, as far as known.
         count: u64,
     },
+}
+
+/// Why a job failed permanently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The last allowed attempt failed.
+    Exhausted,
+    /// The last allowed attempt did not end before its visibility expired.
+    Expired,
+    /// The handler returned an error that must not be retried, or the job was failed from outside.
+    Fatal,
+    /// The job is no longer stored, so that the reason is unknown.
+    Unknown,
+}
+
+impl FailureKind {
+    fn of(job: &JobRecord) -> Self {
+        let is_last = job.max_attempts.is_some_and(|max| job.attempt >= max);
+        match &job.error {
+            Some(error) if error.as_str() == LEASE_EXPIRED => Self::Expired,
+            _ if is_last => Self::Exhausted,
+            _ => Self::Fatal,
+        }
+    }
 }
 
 impl<P, O> Queue<P, O> {
@@ -184,6 +218,13 @@ impl Reader {
             EventKind::Error => QueueEvent::Error { error: news.error.unwrap_or_default() },
             EventKind::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
             EventKind::Unknown => return None,
+            EventKind::Completed | EventKind::Failed => {
+                // The message has neither the result nor the payload: notifiers limit its size.
+                match (self.record(&news).await, self.id(&mut news).await) {
+                    (Ok(record), Ok(id)) => of_closed(news, id?, record.map(|record| record.latest)),
+                    _ => QueueEvent::Missed { count: 1 },
+                }
+            }
             _ => match self.id(&mut news).await {
                 Ok(id) => of_job(news, id?)?,
                 Err(_) => QueueEvent::Missed { count: 1 },
@@ -196,10 +237,20 @@ impl Reader {
     /// A client that reaps or cancels does not know the id. It is queried here so that those operations need
     /// not wait for it.
     async fn id(&self, news: &mut EventMessage) -> Result<Option<String>> {
-        let (None, Some(chain)) = (&news.key, news.chain) else { return Ok(news.key.take()) };
-        let record = answered(self.client.chain(chain)).await?;
+        if news.key.is_some() || news.chain.is_none() {
+            return Ok(news.key.take());
+        }
+        let record = self.record(news).await?;
         let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is no longer stored"))?;
         Ok(record.key.map(|key| key.key.as_str().to_owned()))
+    }
+
+    /// Queries the job that an event concerns.
+    async fn record(&self, news: &EventMessage) -> Result<Option<ChainRecord>> {
+        match news.chain {
+            Some(chain) => answered(self.client.chain(chain)).await,
+            None => Ok(None),
+        }
     }
 }
 
@@ -210,13 +261,21 @@ fn of_job(news: EventMessage, id: String) -> Option<QueueEvent> {
         EventKind::Created => QueueEvent::Queued { id },
         EventKind::Started => QueueEvent::Processing { id, attempt },
         EventKind::Retrying => QueueEvent::Failing { id, attempt, error },
-        EventKind::Completed => QueueEvent::Completed { id },
-        EventKind::Failed => QueueEvent::Failed { id, error },
         EventKind::Cancelled => QueueEvent::Cancelled { id },
         EventKind::Reaped => QueueEvent::Stalled { id, attempt },
         EventKind::Released | EventKind::Rescheduled | EventKind::Reopened => QueueEvent::Requeued { id },
         _ => return None,
     })
+}
+
+/// Converts an event message about a job that has closed, and which is stored like this.
+fn of_closed(news: EventMessage, id: String, job: Option<JobRecord>) -> QueueEvent {
+    if matches!(news.what, EventKind::Completed) {
+        return QueueEvent::Completed { id, result: job.and_then(|job| job.output) };
+    }
+    let error = news.error.unwrap_or_default();
+    let kind = job.as_ref().map_or(FailureKind::Unknown, FailureKind::of);
+    QueueEvent::Failed { id, error, kind, payload: job.map(|job| job.input) }
 }
 
 impl fmt::Debug for Events {

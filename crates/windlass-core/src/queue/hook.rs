@@ -104,7 +104,8 @@ impl<P: Send + Sync + 'static, O: Send + 'static> Shared<P, O> {
     }
 
     pub(super) fn hook_failed(&self, item: &Item<P>, error: ErrorText) {
-        self.client.shared.dispatcher.observe(&Event::HookFailed(item.any().about(), error));
+        let dispatcher = &self.client.shared.dispatcher;
+        dispatcher.observe(&Event::HookFailed(item.any().about(dispatcher.now()), error));
     }
 }
 

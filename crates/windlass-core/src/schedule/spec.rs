@@ -1,15 +1,10 @@
 //! When a schedule fires, and its policies.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use croner::CronPattern;
-use croner::errors::CronError;
-use croner::parser::{CronParser, Seconds, Year};
-use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use serde::{Deserialize, Serialize};
 
+use super::cron::CronTimes;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ScheduleId;
 use crate::time::{Millis, Timestamp};
@@ -52,7 +47,7 @@ pub struct ScheduleSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum When {
-    Cron { expression: String, zone: String },
+    Cron(CronTimes),
     Every { interval: u64, anchor: Option<i64> },
     Once { at: i64 },
 }
@@ -100,7 +95,10 @@ pub struct Every;
 pub struct Once;
 
 /// The default grace time: 60 s.
-const GRACE: Millis = Millis::from_secs(60);
+pub(super) const GRACE: Millis = Millis::from_secs(60);
+
+/// The shortest grace time of a schedule that skips missed runs.
+const GRACE_MIN: Millis = Millis::from_secs(1);
 /// How long an ended schedule is kept by default: 7 days.
 const RETENTION: Millis = Millis::from_days(7);
 /// The largest number of missed occurrences that a schedule can start at once.
@@ -108,16 +106,14 @@ const MISSED_MAX: u32 = 100;
 /// The zone of a cron expression, unless another one is set.
 const UTC: &str = "UTC";
 
-/// The time zones that are compiled into the program. Those of the machine may be missing or outdated.
-static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
-
 impl Cron {
     /// Creates a specification from a cron expression.
     ///
     /// An expression has five fields (minute, hour, day of month, month, weekday), or six with the second first. Fields
     /// take names (`MON`, `JAN`), lists, ranges, steps, `L` (last), `W` (nearest weekday) and `#` (as in `FRI#2`, the
     /// second Friday). `@hourly`, `@daily`, `@weekly`, `@monthly` and `@yearly` are accepted. If both the day of month and
-    /// the weekday are restricted, a day that matches either one counts, as in Vixie cron.
+    /// the weekday are restricted, a day that matches either one counts, as in Vixie cron. A field that begins with `*`,
+    /// such as `*/2`, does not count as restricted: then a day must match both fields.
     ///
     /// The zone is UTC, unless [`in_zone`](ScheduleSpec::in_zone) sets another one. At changes of the offset:
     ///
@@ -131,8 +127,7 @@ impl Cron {
     /// [`ErrorKind::Invalid`] if the expression is malformed or never matches.
     #[allow(clippy::new_ret_no_self, reason = "reads well: `Cron::new(\"@daily\")`")]
     pub fn new(expression: impl AsRef<str>) -> Result<ScheduleSpec> {
-        let expression = expression.as_ref().trim().to_owned();
-        let spec = ScheduleSpec::new(When::Cron { expression, zone: UTC.to_owned() });
+        let spec = ScheduleSpec::new(When::Cron(CronTimes::new(expression.as_ref().trim(), UTC)));
         spec.check()?;
         Ok(spec)
     }
@@ -155,7 +150,11 @@ impl Every {
 }
 
 impl Once {
-    /// Creates a specification with a single occurrence. A time in the past counts as missed.
+    /// Creates a specification with a single occurrence.
+    ///
+    /// If the time is in the past when the schedule is stored, the occurrence counts as missed: by default, it starts
+    /// immediately ([`missed`](ScheduleSpec::missed)). A worker does not store a declaration whose time and grace time have
+    /// passed: its schedule may have run and been removed already.
     pub fn at(time: impl Into<Timestamp>) -> ScheduleSpec {
         ScheduleSpec::new(When::Once { at: time.into().as_millis() })
     }
@@ -179,8 +178,8 @@ impl ScheduleSpec {
     /// Sets the time zone of a cron expression, by its name in the IANA database. An unknown zone is refused when the
     /// schedule is stored.
     pub fn in_zone(mut self, name: impl AsRef<str>) -> Self {
-        if let When::Cron { zone, .. } = &mut self.when {
-            name.as_ref().clone_into(zone);
+        if let When::Cron(times) = &mut self.when {
+            *times = times.in_zone(name.as_ref());
         }
         self
     }
@@ -275,7 +274,7 @@ impl ScheduleSpec {
     #[must_use]
     pub fn describe(&self) -> String {
         match &self.when {
-            When::Cron { expression, zone } => format!("{expression} ({zone})"),
+            When::Cron(times) => times.to_string(),
             When::Every { interval, .. } => {
                 format!("every {}", humantime::format_duration(Duration::from_millis(*interval)))
             }
@@ -292,6 +291,14 @@ impl ScheduleSpec {
             && !(1..=MISSED_MAX).contains(&count)
         {
             return invalid(format!("the number of missed runs must be 1 to {MISSED_MAX}, got {count}"));
+        }
+        if self.missed == MissedRuns::Skip && self.grace_ms() < GRACE_MIN {
+            return invalid(format!(
+                "the grace time must be at least {} ms if missed runs are skipped, got {} ms: no worker starts a run at \
+                 its exact time",
+                GRACE_MIN.get(),
+                self.grace
+            ));
         }
         if self.next_after(None)?.is_none() {
             let when = self.describe();
@@ -354,7 +361,7 @@ impl ScheduleSpec {
         let earliest = after.map_or(0, |after| after.as_millis().saturating_add(1));
         let earliest = earliest.max(self.start.unwrap_or(0));
         let next = match &self.when {
-            When::Cron { expression, zone } => next_cron(expression, zone, earliest)?,
+            When::Cron(times) => times.next(earliest)?,
             When::Every { interval, anchor } => Some(next_multiple(*interval, anchor.unwrap_or(0), earliest)),
             When::Once { at } => Some(*at).filter(|at| *at >= earliest),
         };
@@ -367,7 +374,7 @@ impl ScheduleSpec {
     pub(crate) fn last_until(&self, until: Timestamp) -> Result<Option<Timestamp>> {
         let latest = until.as_millis().min(self.end.unwrap_or(i64::MAX));
         let last = match &self.when {
-            When::Cron { expression, zone } => last_cron(expression, zone, latest)?,
+            When::Cron(times) => times.last(latest)?,
             When::Every { interval, anchor } => last_multiple(*interval, anchor.unwrap_or(0), latest),
             When::Once { at } => Some(*at).filter(|at| *at <= latest),
         };
@@ -392,96 +399,7 @@ fn last_multiple(interval: u64, anchor: i64, latest: i64) -> Option<i64> {
     Some(anchor.saturating_add(count.saturating_mul(interval)))
 }
 
-fn next_cron(expression: &str, zone: &str, earliest: i64) -> Result<Option<i64>> {
-    let (cron, zone) = (parse(expression)?, find_zone(zone)?);
-    // Occurrences are whole seconds. Round up, because the search includes its start.
-    let earliest = earliest.saturating_add(999).div_euclid(1_000);
-    let Ok(earliest) = jiff::Timestamp::from_second(earliest) else { return Ok(None) };
-    if follows_real_time(&cron) {
-        let found = cron.find_next_occurrence(&earliest.to_zoned(zone), true);
-        return Ok(found_by(expression, found)?.map(|next| next.timestamp().as_millisecond()));
-    }
-    // Count on from the second before: if `earliest` is the end of a gap, the times in the gap are included.
-    let second = jiff::SignedDuration::from_secs(1);
-    let Ok(mut start) = earliest.checked_sub(second).map(|before| zone.to_datetime(before)) else {
-        return Ok(None);
-    };
-    loop {
-        let found = cron.find_next_occurrence(&start, false);
-        let Some(next) = found_by(expression, found)? else { return Ok(None) };
-        match instant(&zone, next) {
-            // The first instance of a repeated time, while the second one passes.
-            Some(at) if at < earliest => start = next,
-            at => return Ok(at.map(jiff::Timestamp::as_millisecond)),
-        }
-    }
-}
-
-fn last_cron(expression: &str, zone: &str, latest: i64) -> Result<Option<i64>> {
-    let (cron, zone) = (parse(expression)?, find_zone(zone)?);
-    let Ok(latest) = jiff::Timestamp::from_second(latest.div_euclid(1_000)) else { return Ok(None) };
-    if follows_real_time(&cron) {
-        let found = cron.find_previous_occurrence(&latest.to_zoned(zone), true);
-        return Ok(found_by(expression, found)?.map(|last| last.timestamp().as_millisecond()));
-    }
-    let mut start = zone.to_datetime(latest);
-    if let AmbiguousOffset::Fold { before, after } = zone.to_ambiguous_timestamp(start).offset()
-        && zone.to_offset(latest) == after
-    {
-        // The second instance of a repeated hour: all times of the first one are over.
-        start = before.to_datetime(latest);
-    }
-    let mut is_included = true;
-    loop {
-        let found = cron.find_previous_occurrence(&start, is_included);
-        let Some(last) = found_by(expression, found)? else { return Ok(None) };
-        match instant(&zone, last) {
-            Some(at) if at > latest => (start, is_included) = (last, false),
-            at => return Ok(at.map(jiff::Timestamp::as_millisecond)),
-        }
-    }
-}
-
-/// Whether an expression has a wildcard or a step in its second, minute or hour.
-fn follows_real_time(cron: &croner::Cron) -> bool {
-    let CronPattern { seconds, minutes, hours, .. } = &cron.pattern;
-    [seconds, minutes, hours].iter().any(|field| field.from_wildcard || field.step != 1)
-}
-
-/// Returns when a clock in the zone shows a time first. If it skips the time, returns the end of the gap. A later time has
-/// never an earlier instant, so a search over clock times finds instants in order.
-fn instant(zone: &TimeZone, clock: DateTime) -> Option<jiff::Timestamp> {
-    let ambiguous = zone.to_ambiguous_timestamp(clock);
-    let AmbiguousOffset::Gap { after, .. } = ambiguous.offset() else { return ambiguous.earlier().ok() };
-    let before_gap = after.to_timestamp(clock).ok()?;
-    zone.following(before_gap).next().map(|change| change.timestamp())
-}
-
-fn found_by<T>(expression: &str, found: Result<T, CronError>) -> Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(CronError::TimeSearchLimitExceeded) => Ok(None),
-        Err(error) => invalid(format!("the cron expression `{expression}` cannot be evaluated: {error}")),
-    }
-}
-
-fn parse(expression: &str) -> Result<croner::Cron> {
-    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
-    parser.parse(expression).or_else(|error| {
-        let rule = "five fields (minute hour day month weekday), or six with the second first";
-        invalid(format!("the cron expression `{expression}` is invalid ({error}): use {rule}"))
-    })
-}
-
-fn find_zone(name: &str) -> Result<TimeZone> {
-    ZONES.get(name).or_else(|_| {
-        invalid(format!(
-            "the time zone `{name}` is unknown: use a name of the IANA database, such as `Europe/Berlin`"
-        ))
-    })
-}
-
-fn invalid<T>(text: String) -> Result<T> {
+pub(super) fn invalid<T>(text: String) -> Result<T> {
     Err(Error::new(ErrorKind::Invalid, text))
 }
 

@@ -12,6 +12,9 @@ use crate::time::Timestamp;
 /// How many runs a schedule remembers.
 pub(crate) const RUNS_MAX: usize = 20;
 
+/// How many open runs before these are watched for a success.
+const OLDER_MAX: usize = 200;
+
 /// How many of the latest runs are watched for a retry by an operator.
 const RETRIED_MAX: usize = 3;
 
@@ -30,6 +33,9 @@ pub(crate) struct State {
     pub(crate) waiting: Option<i64>,
     /// The latest runs, oldest first.
     pub(crate) runs: VecDeque<StoredRun>,
+    /// Earlier runs that are still open, oldest first. An id contains the occurrence.
+    #[serde(skip_serializing_if = "VecDeque::is_empty")]
+    pub(crate) older: VecDeque<ChainId>,
     /// The latest occurrence whose chain completed.
     pub(crate) last_success: Option<i64>,
     /// Numbers of occurrences that were not started, by reason.
@@ -42,7 +48,7 @@ pub(crate) struct State {
     pub(crate) check_delay: u64,
     /// When the last occurrence was over.
     pub(crate) ended_at: Option<i64>,
-    /// When a worker last declared the schedule, even if it was refused. Accurate to an hour.
+    /// When a worker last declared the schedule, even if it was refused. Accurate to 20 minutes.
     pub(crate) declared_at: Option<i64>,
 }
 
@@ -120,7 +126,8 @@ impl State {
 
     /// Returns the chains whose outcome is not known yet.
     pub(crate) fn open_chains(&self) -> impl Iterator<Item = ChainId> {
-        self.runs.iter().filter(|run| run.outcome.is_none()).map(|run| run.chain)
+        let open = self.runs.iter().filter(|run| run.outcome.is_none()).map(|run| run.chain);
+        self.older.iter().copied().chain(open)
     }
 
     /// Returns the chains whose outcome may change: those that are open, and the latest ones that an operator may retry.
@@ -130,7 +137,7 @@ impl State {
         let runs = self.runs.iter().rev().enumerate();
         let watched =
             runs.filter(move |(age, run)| run.outcome.is_none() || *age < RETRIED_MAX && is_retriable(run));
-        watched.map(|(_, run)| run.chain)
+        self.older.iter().copied().chain(watched.map(|(_, run)| run.chain))
     }
 
     /// Returns the chain that was created last, if its outcome is not known yet.
@@ -147,7 +154,10 @@ impl State {
         request: Option<RequestId>,
     ) {
         if self.runs.len() >= RUNS_MAX {
-            self.runs.pop_front();
+            let open = self.runs.pop_front().filter(|run| run.outcome.is_none());
+            self.older.extend(open.map(|run| run.chain));
+            let excess = self.older.len().saturating_sub(OLDER_MAX);
+            self.older.drain(..excess);
         }
         self.runs.push_back(StoredRun {
             at: at.as_millis(),

@@ -66,6 +66,22 @@ fn day_of_month_and_weekday_combine_as_in_vixie_cron() {
 }
 
 #[test]
+fn a_day_field_that_begins_with_a_star_is_not_restricted() {
+    // Mondays with an odd day of the month. The 2nd, 16th and 30th of November are not.
+    let spec = Cron::new("0 0 */2 * MON").unwrap();
+    let expected = ["2026-11-09T00:00:00Z", "2026-11-23T00:00:00Z", "2026-12-07T00:00:00Z"];
+    check(&spec, "2026-11-01T00:00:00Z", &expected);
+    // The 13th, if it is a Sunday, Tuesday, Thursday or Saturday.
+    let spec = Cron::new("0 0 0 13 * */2").unwrap();
+    check(&spec, "2026-11-01T00:00:00Z", &["2026-12-13T00:00:00Z", "2027-02-13T00:00:00Z"]);
+    // A step over a range is a restriction.
+    let spec = Cron::new("0 0 1-31/20 * MON").unwrap();
+    let expected = ["2026-11-02T00:00:00Z", "2026-11-09T00:00:00Z", "2026-11-16T00:00:00Z"];
+    check(&spec, "2026-11-01T00:00:00Z", &expected);
+    check(&spec, "2026-11-20T12:00:00Z", &["2026-11-21T00:00:00Z", "2026-11-23T00:00:00Z"]);
+}
+
+#[test]
 fn skipped_times_run_after_the_gap_and_repeated_ones_once() {
     // Berlin: 2027-03-28 02:00 -> 03:00 (01:00 UTC), 2026-10-25 03:00 -> 02:00 (01:00 UTC).
     let berlin = Cron::new("30 2 * * *").unwrap().in_zone("Europe/Berlin");
@@ -196,6 +212,8 @@ fn bad_specifications_are_refused_with_the_value_and_the_rule() {
     refused(Every::new(Duration::ZERO), "the interval is 0");
     refused(Ok(Once::at(at("2026-11-15T06:00:00Z")).ends_at(at("2026-11-14T06:00:00Z"))), "never fires");
     refused(Cron::new("@daily").map(|spec| spec.missed(MissedRuns::RunLatest(0))), "must be 1 to 100, got 0");
+    let skips = |spec: ScheduleSpec| spec.grace(Duration::ZERO).missed(MissedRuns::Skip);
+    refused(Cron::new("@daily").map(skips), "at least 1000 ms if missed runs are skipped, got 0 ms");
 }
 
 #[test]
@@ -499,6 +517,58 @@ fn of_missed_occurrences_that_overlap_the_newest_starts() {
     assert_eq!(outage(Overlap::Skip), (newest.clone(), None));
     assert_eq!(outage(Overlap::Cancel), (newest.clone(), None));
     assert_eq!(outage(Overlap::Wait), (before, Some(newest)));
+}
+
+#[test]
+fn an_occurrence_that_is_due_comes_before_missed_ones() {
+    let outage = |overlap| {
+        let mut world = World::new(every_minute().overlap(overlap), "2026-11-15T06:00:30Z");
+        world.now = at("2026-11-15T08:00:30Z");
+        let started = world.visit().unwrap();
+        while world.row.due_at.is_some_and(|due_at| due_at <= world.now) {
+            assert_eq!(world.visit(), None);
+        }
+        let waiting = world.state().waiting.map(|ms| Timestamp::from_millis(ms).unwrap().to_string());
+        (started, waiting, world.state().missed, world.state().overlapped)
+    };
+    // The newest missed one, and the one that is due.
+    let (missed, due) = ("2026-11-15T07:59:00.000Z".to_owned(), "2026-11-15T08:00:00.000Z".to_owned());
+    assert_eq!(outage(Overlap::Skip), (due.clone(), None, 119, 0));
+    assert_eq!(outage(Overlap::Cancel), (due.clone(), None, 119, 0));
+    assert_eq!(outage(Overlap::Wait), (missed, Some(due), 118, 0));
+}
+
+#[test]
+fn the_start_of_an_occurrence_is_right_until_it_is_missed() {
+    let late = |now: &str| {
+        let mut world = World::new(every_minute().overlap(Overlap::Allow), "2026-11-15T06:00:30Z");
+        world.now = at(now);
+        let status = |_| ChainStatus::Gone;
+        match visit(&world.row, &world.definition, world.state(), world.now, status).unwrap() {
+            Visit::Put(planned) => planned.not_after.map(|time| time.to_string()),
+            other => panic!("expected a start, got {other:?}"),
+        }
+    };
+    assert_eq!(late("2026-11-15T06:01:00Z").as_deref(), Some("2026-11-15T06:02:00.000Z"));
+    assert_eq!(late("2026-11-15T06:01:59Z").as_deref(), Some("2026-11-15T06:02:00.000Z"));
+    // Already missed: newer ones may be missed a minute later.
+    assert_eq!(late("2026-11-15T06:02:30Z").as_deref(), Some("2026-11-15T06:03:30.000Z"));
+}
+
+#[test]
+fn the_success_of_a_run_behind_many_open_ones_counts() {
+    let mut world = World::new(every_minute().overlap(Overlap::Allow), "2026-11-15T06:00:30Z");
+    assert_eq!(world.run("2026-11-15T06:30:10Z").len(), 30);
+    assert_eq!((world.state().runs.len(), world.state().older.len()), (20, 10));
+    world.chains[3].1 = ChainStatus::Closed(ClosedAs::Completed, world.now);
+    world.chains[5].1 = ChainStatus::Closed(ClosedAs::Failed, world.now);
+    world.run("2026-11-15T06:31:10Z");
+    assert_eq!(world.state().last_success, Some(at("2026-11-15T06:04:00Z").as_millis()));
+    assert_eq!(world.state().older.len(), 9, "one more is behind");
+    // Their number is bounded, and so is the text.
+    world.run("2026-11-15T16:00:10Z");
+    assert_eq!((world.state().runs.len(), world.state().older.len()), (20, 200));
+    assert!(world.row.state.len() < crate::limit::SCHEDULE_TEXT_MAX_BYTES / 4, "{}", world.row.state.len());
 }
 
 #[test]

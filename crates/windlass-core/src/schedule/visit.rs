@@ -5,7 +5,7 @@
 //! not matter which worker visits a schedule, how often, or whether it was suspended in between.
 
 use super::definition::Definition;
-use super::spec::{MissedRuns, Overlap};
+use super::spec::{GRACE, MissedRuns, Overlap, ScheduleSpec};
 use super::state::{RunOutcome, State, time};
 use crate::command::{NewChain, PutSchedule, ScheduleRecord};
 use crate::error::Result;
@@ -48,6 +48,7 @@ pub(crate) enum Visit {
 pub(crate) struct Planned {
     pub(crate) put: PutSchedule,
     pub(crate) not_before: Option<Timestamp>,
+    pub(crate) not_after: Option<Timestamp>,
     /// A chain to ask to stop, once the row is written.
     pub(crate) cancel: Option<ChainId>,
 }
@@ -98,6 +99,8 @@ pub(crate) fn visit(
 struct Decision {
     /// The occurrence to start.
     fire: Option<Timestamp>,
+    /// Until when the decision is right.
+    not_after: Option<Timestamp>,
     cancel: Option<ChainId>,
 }
 
@@ -109,7 +112,8 @@ fn planned(
     chain: Option<NewChain>,
     decision: &Decision,
 ) -> Visit {
-    // The clock of this process may be wrong. The store compares the time with its own.
+    // The clock of this process may be wrong, and the process may be suspended before it sends the change. The store
+    // compares both times with its own.
     let not_before = decision.fire.map(|at| at + jitter);
     let put = PutSchedule {
         due_at,
@@ -119,7 +123,7 @@ fn planned(
         chain,
         state_if_not_created: other.encode().into(),
     };
-    Visit::Put(Box::new(Planned { put, not_before, cancel: decision.cancel }))
+    Visit::Put(Box::new(Planned { put, not_before, not_after: decision.not_after, cancel: decision.cancel }))
 }
 
 /// Records the outcomes of runs that have closed. A failed run that an operator has retried is open again.
@@ -140,6 +144,16 @@ fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> ChainS
             state.last_success = state.last_success.max(Some(run.at));
         }
     }
+    let State { older, last_success, .. } = state;
+    older.retain(|chain| match status(*chain) {
+        ChainStatus::Open => true,
+        ChainStatus::Closed(ClosedAs::Completed, _) => {
+            let at = chain.occurrence().map(|occurrence| occurrence.at.as_millis());
+            *last_success = (*last_success).max(at);
+            false
+        }
+        ChainStatus::Closed(..) | ChainStatus::Gone => false,
+    });
 }
 
 /// Decides whether to start an occurrence. Drops those that were missed, and skips those that overlap.
@@ -156,10 +170,15 @@ fn decide(
         && (open.is_none() || spec.overlap_policy() == Overlap::Allow)
     {
         state.waiting = None;
-        return Ok(Decision { fire: Some(time(waiting)), cancel: None });
+        return Ok(Decision { fire: Some(time(waiting)), ..Decision::default() });
     }
     let jitter = spec.jitter_of(row.id);
     drop_missed(definition, state, handled, now, jitter)?;
+    let fire = |at: Timestamp| Decision {
+        fire: Some(at),
+        not_after: Some(latest_start(spec, at + jitter, now)),
+        cancel: None,
+    };
     let cancel =
         |state: &State| open.filter(|_| spec.overlap_policy() == Overlap::Cancel && state.waiting.is_some());
     for _ in 0..SKIPPED_MAX {
@@ -169,15 +188,22 @@ fn decide(
         }
         *handled = Some(next);
         match spec.overlap_policy() {
-            _ if open.is_none() => return Ok(Decision { fire: Some(next), cancel: None }),
-            Overlap::Allow => return Ok(Decision { fire: Some(next), cancel: None }),
+            _ if open.is_none() => return Ok(fire(next)),
+            Overlap::Allow => return Ok(fire(next)),
             Overlap::Wait | Overlap::Cancel if state.waiting.is_none() => {
                 state.waiting = Some(next.as_millis())
             }
             _ => state.overlapped += 1,
         }
     }
-    Ok(Decision { fire: None, cancel: cancel(state) })
+    Ok(Decision { cancel: cancel(state), ..Decision::default() })
+}
+
+/// Returns the latest time at which an occurrence that is due at `due_at` may start. Later, it counts as missed. If it was
+/// missed already, newer ones may be missed later, and would start in its place.
+fn latest_start(spec: &ScheduleSpec, due_at: Timestamp, now: Timestamp) -> Timestamp {
+    let in_time = due_at + spec.grace_ms();
+    if now <= in_time { in_time } else { now + spec.grace_ms().max(GRACE) }
 }
 
 /// Returns the time after which the next occurrence is searched.
@@ -209,11 +235,14 @@ fn drop_missed(
         MissedRuns::RunOnce => 1,
         MissedRuns::RunLatest(count) => count,
     };
-    // Occurrences start from the oldest to the newest. Keep only those that do not overlap, so that the newest starts.
+    // Occurrences start from the oldest to the newest. Keep only those that do not overlap, so that the newest starts: it
+    // may be one that is due and was not missed.
+    let is_due =
+        spec.last_until(time(limit.saturating_add_unsigned(spec.grace_ms().get() + 1)))? > Some(newest);
     let kept = kept.min(match spec.overlap_policy() {
         Overlap::Allow => u32::MAX,
-        Overlap::Wait if state.open_latest().is_none() => 2,
-        Overlap::Wait | Overlap::Skip | Overlap::Cancel => 1,
+        Overlap::Wait if state.open_latest().is_none() => 2 - u32::from(is_due),
+        Overlap::Wait | Overlap::Skip | Overlap::Cancel => 1 - u32::from(is_due),
     });
     // The newest occurrence that is dropped.
     let mut dropped = Some(newest);

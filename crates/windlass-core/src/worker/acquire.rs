@@ -17,7 +17,7 @@ use super::settle::Settling;
 use super::slot::Outstanding;
 use super::task;
 use crate::client::{Announcements, answered};
-use crate::command::{Acquire, AcquireReply, Acquired, DueTime, Outcome, Quota};
+use crate::command::{Acquire, AcquireReply, Acquired, DueTime, Outcome, Quota, Request};
 use crate::error::Result;
 use crate::id::RequestId;
 use crate::limit::BATCH_MAX_ITEMS;
@@ -82,7 +82,9 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) async fn acquire(self: &Arc<Self>) -> Result<Acquisition> {
         let Ok(permit) = self.acquiring.acquire().await else { return Ok(Acquisition::NONE) };
         let Some((acquire, in_flight)) = self.request_jobs(permit, &[]) else { return Ok(Acquisition::NONE) };
-        let reply = answered(self.client.store().acquire(acquire)).await?;
+        let call = answered(self.client.store().acquire(acquire));
+        let items = |reply: &AcquireReply| reply.jobs.len();
+        let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
         Ok(in_flight.answered(reply))
     }
 
@@ -136,13 +138,16 @@ impl<S: Store + ?Sized> Engine<S> {
                 return Ok(());
             }
             let Some((acquire, in_flight)) = self.request_jobs(all, &[]) else { return Ok(()) };
-            let reply = self.client.store().acquire(acquire).await?;
+            let call = self.client.store().acquire(acquire);
+            let items = |reply: &AcquireReply| reply.jobs.len();
+            let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
             in_flight.answered(reply);
         }
     }
 
     /// Starts an attempt of each acquired job. Returns the number of jobs.
     pub(super) fn start_attempts(self: &Arc<Self>, reply: AcquireReply, requested_at: Instant) -> u32 {
+        self.dispatcher().time().learn(reply.now);
         let count = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
         for acquired in reply.jobs {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
@@ -165,7 +170,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// acquire it again immediately, and so on.
     fn put_back(self: &Arc<Self>, acquired: Acquired) {
         let held = HeldJob::new(acquired, self.about());
-        self.dispatcher().observe(&Event::HandlerMissing(held.about()));
+        self.dispatcher().observe(&Event::HandlerMissing(held.about(self.dispatcher().now())));
         let text = format!("worker {} has no handler for job type `{}`", self.id, held.acquired.job.job_type);
         let outcome = Outcome::Reschedule {
             schedule: DueTime::After(UNHANDLED_DELAY),

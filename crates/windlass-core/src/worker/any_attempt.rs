@@ -1,9 +1,11 @@
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::abort::{Abort, AbortSignal, Abortable};
+use super::followed::Followed;
 use crate::command::{Acquired, BlockerOutput};
 use crate::id::{Fence, JobId, Occurrence, WorkerId};
 use crate::name::{Key, WorkerName};
@@ -24,6 +26,8 @@ pub(crate) struct HeldJob {
     pub(super) worker: AboutWorker,
     /// Asks the attempt to stop.
     pub(super) signal: AbortSignal,
+    /// What observers follow, if one wants to.
+    pub(super) followed: OnceLock<Followed>,
 }
 
 impl Abortable for HeldJob {
@@ -35,26 +39,34 @@ impl Abortable for HeldJob {
 impl HeldJob {
     #[inline]
     pub(super) fn new(acquired: Acquired, worker: AboutWorker) -> Arc<Self> {
-        Arc::new(Self { acquired, worker, signal: AbortSignal::default() })
+        Arc::new(Self { acquired, worker, signal: AbortSignal::default(), followed: OnceLock::new() })
     }
 
     pub(super) const fn id(&self) -> (JobId, Fence) {
         (self.acquired.job.id, self.acquired.job.fence)
     }
 
-    /// Returns the job as events describe it. Call this only if there is an event: it copies much.
-    pub(crate) fn about(&self) -> About {
-        let JobRecord { id: job, job_type, chain, chain_type, attempt, .. } = &self.acquired.job;
+    /// Returns the job as events describe it, at this time of the store. Call this only if there is an event: it copies
+    /// much.
+    pub(crate) fn about(&self, at: Timestamp) -> About {
+        let Acquired { job, key, chain_trace, chain_created_at, .. } = &self.acquired;
+        let followed = self.followed.get();
         About {
-            job: *job,
-            job_type: job_type.clone(),
-            chain: *chain,
-            chain_type: chain_type.clone(),
-            key: self.acquired.key.clone(),
-            attempt: Some(*attempt),
+            key: key.clone(),
+            attempt: Some(job.attempt),
             worker: Some(self.worker.id),
             worker_name: self.worker.name.clone(),
+            waited: Some(followed.map_or_else(|| self.waited(at), Followed::waited)),
+            ran: followed.map(Followed::ran),
+            chain_age: Some(at.since(*chain_created_at)),
+            chain_trace: chain_trace.clone(),
+            ..About::of(at, job)
         }
+    }
+
+    /// Returns how long the job was due, if its attempt starts at this time of the store.
+    pub(super) fn waited(&self, at: Timestamp) -> Duration {
+        at.since(self.acquired.job.due_at)
     }
 }
 
@@ -124,8 +136,8 @@ impl AnyAttempt {
         self.held.worker.name.as_ref()
     }
 
-    pub(crate) fn about(&self) -> About {
-        self.held.about()
+    pub(crate) fn about(&self, at: Timestamp) -> About {
+        self.held.about(at)
     }
 
     /// Returns the signal that asks the attempt to stop.

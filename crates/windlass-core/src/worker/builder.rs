@@ -264,6 +264,7 @@ impl<S: Store + ?Sized> Worker<S> {
         settings.check()?;
         let engine = Engine::new(client, settings, handlers, health)?;
         engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
+        engine.report_capacity(true);
         engine.publish_consumer_event(EventKind::ConsumerStarted);
         let is_declared = schedule::declare_first(&engine, &program).await;
         let keepers = [
@@ -536,6 +537,8 @@ impl<S: Store + ?Sized> Drop for Running<S> {
         }
         self.engine.abort_all();
         self.keepers.iter().for_each(JoinHandle::abort);
+        // Here, and not where the worker stops: it may be dropped without a stop, or during one.
+        self.engine.report_capacity(false);
     }
 }
 

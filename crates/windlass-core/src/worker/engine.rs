@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::id::WorkerId;
 use crate::job::Backoff;
 use crate::name::{TypeName, WorkerName};
-use crate::observer::AboutWorker;
+use crate::observer::{AboutWorker, Activity};
 use crate::store::Store;
 
 /// The state that all tasks of one worker share: the loop, the keeper, the heartbeat and the attempts.
@@ -114,6 +114,16 @@ impl<S: Store + ?Sized> Engine<S> {
 
     pub(super) fn dispatcher(&self) -> &Dispatcher {
         &self.client.shared.dispatcher
+    }
+
+    /// Reports the types and slots of the worker when it starts and after it has stopped.
+    pub(super) fn report_capacity(&self, is_running: bool) {
+        self.dispatcher().measure(|| Activity::WorkerCapacity {
+            worker: self.about(),
+            types: self.types().collect(),
+            concurrency: self.concurrency,
+            is_running,
+        });
     }
 
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {

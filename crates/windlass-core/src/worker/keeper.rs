@@ -1,19 +1,22 @@
 //! Renews the leases of running attempts, enforces their timeouts, and sends the worker's heartbeat.
 
 use std::iter;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::abort::AbortReason;
+use super::ended::Ended;
 use super::engine::Engine;
 use super::slot::Slot;
-use crate::command::{Beat, Renew, RenewLease, Renewed};
+use crate::command::{Beat, Renew, RenewLease, Renewed, Request};
+use crate::error::ErrorKind;
 use crate::id::{Fence, JobId};
 use crate::limit::BATCH_MAX_ITEMS;
 use crate::name::ErrorText;
-use crate::observer::Event;
+use crate::observer::{Activity, Event, StoreCall};
 use crate::store::{Capability, Store};
 use crate::time::Millis;
 
@@ -42,7 +45,8 @@ pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
             running: u32::try_from(running).unwrap_or(u32::MAX),
             ttl: HEARTBEAT_TTL,
         };
-        if let Err(error) = engine.client.store().beat(beat).await {
+        let call = engine.client.store().beat(beat);
+        if let Err(error) = engine.dispatcher().measured(Beat::NAME, |_| 1, call).await {
             engine.dispatcher().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
         }
         sleep(HEARTBEAT_INTERVAL).await;
@@ -75,17 +79,23 @@ pub(super) async fn keep<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
 async fn renew<S: Store + ?Sized>(engine: Arc<Engine<S>>, mut leases: Vec<RenewLease>) {
     let requested_at = Instant::now();
     leases.sort_by_key(|renew| renew.lease);
-    let mut call = engine.client.store().renew(Renew { leases: leases.clone() });
+    let call = engine.client.store().renew(Renew { leases: leases.clone() });
+    let mut call = pin!(engine.dispatcher().measured(Renew::NAME, |_| leases.len(), call));
     let mut waiting = leases.as_slice();
     while let Some(RenewLease { lease: shortest, .. }) = waiting.first().copied() {
         let (gone, why) = match timeout_at(requested_at + Duration::from(shortest) / 4, &mut call).await {
             Ok(Ok(reply)) => {
+                engine.dispatcher().time().learn(reply.now);
                 let renewed = leases.iter().zip(&reply.leases);
                 return renewed.for_each(|(lease, renewed)| engine.renewed(*lease, *renewed, requested_at));
             }
             Ok(Err(error)) => (waiting.len(), error.to_string()),
             Err(_) => {
                 let gone = waiting.partition_point(|renew| renew.lease == shortest);
+                let (took, error) = (requested_at.elapsed(), Some(ErrorKind::TimedOut));
+                let call = StoreCall { command: Renew::NAME, items: gone, took, error };
+                // The call goes on, and is reported again if it is answered.
+                engine.dispatcher().measure(|| Activity::StoreCalled(call));
                 (gone, "the store did not answer in time".to_owned())
             }
         };
@@ -117,10 +127,12 @@ impl<S: Store + ?Sized> Engine<S> {
         }
         // The slots are unlocked here: observers may run any code, and `vacate` takes the lock itself.
         for held in timed_out {
-            self.dispatcher().observe(&Event::AttemptTimedOut(held.about()));
+            self.dispatcher().observe(&Event::AttemptTimedOut(held.about(self.dispatcher().now())));
         }
         for held in ended {
-            self.dispatcher().observe(&Event::AttemptLost(held.about()));
+            self.dispatcher().observe(&Event::AttemptLost(held.about(self.dispatcher().now())));
+            let reason = held.signal.reason().unwrap_or(AbortReason::TimedOut);
+            held.end(self.dispatcher(), &Ended::Lost(reason));
             // Free the slot now. The task ends at its next await, which a blocking handler may never reach.
             self.vacate(iter::once(held.id()));
         }
@@ -183,9 +195,11 @@ impl<S: Store + ?Sized> Engine<S> {
                 if cancel_requested {
                     slot.held.signal.abort(AbortReason::Cancelled);
                 }
-                let event = Event::LeaseRenewed(slot.held.about());
+                let held = Arc::clone(&slot.held);
                 drop(slots);
-                self.dispatcher().observe(&event);
+                if self.dispatcher().is_observed() {
+                    self.dispatcher().observe(&Event::LeaseRenewed(held.about(self.dispatcher().now())));
+                }
             }
             Renewed::Busy => {
                 slot.alone = true;

@@ -11,19 +11,22 @@ use super::engine::Engine;
 use super::task::catch_panic;
 use crate::client::answered;
 use crate::clock::far;
-use crate::command::{NextDue, Reap, Types};
+use crate::command::{NextDue, NextDueReply, Reap, Request, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Backoff;
 use crate::maintenance::{REAP_MAX, expire, reap};
 use crate::name::ErrorText;
 use crate::notifier::{Hint, Signal, Subscription, Topic};
-use crate::observer::Event;
+use crate::observer::{Activity, Event};
 use crate::store::{Capability, Store};
 use crate::time::{Millis, Timestamp};
 
 /// How often expired leases are reaped while all slots are occupied. A worker with free slots reaps whenever
 /// it finds no more jobs.
 const REAP_EVERY: Duration = Duration::from_secs(5);
+/// How long the reply to a query for the next due time is used again while the worker acquires jobs. Hints report what
+/// changes in the meantime.
+const NEXT_DUE_VALID: Duration = Duration::from_millis(250);
 /// The shortest interval between two removals of expired chains and jobs. Up to the same time again is added
 /// at random.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
@@ -63,6 +66,8 @@ pub(super) struct Loop<S: Store + ?Sized> {
     /// The due time of the next job that this worker will try to acquire. The worker may have claimed the
     /// wake-up for the job, in which case other workers may not know of it.
     awaited: Option<Timestamp>,
+    /// What the last query for the next due time returned, with the hints since.
+    known: Option<KnownDue>,
     /// Whether the last wait ended because the poll interval had passed, rather than by a signal or a due time.
     has_polled: bool,
 }
@@ -74,6 +79,40 @@ struct Wait {
     is_poll: bool,
     /// Whether there is a job whose lease has expired, or may have: not every store knows.
     may_reap: bool,
+}
+
+/// When the next job is due, or the next lease expires.
+struct KnownDue {
+    answered_at: Instant,
+    /// The time on the store's clock shortly before `answered_at`.
+    now: Timestamp,
+    due_at: Option<Timestamp>,
+    lease_until: Option<Timestamp>,
+    /// The handlers that had room, by index. Other types were not considered.
+    open: Vec<bool>,
+}
+
+impl KnownDue {
+    /// Notes jobs that were scheduled since, the earliest of them at `due_at`. Returns whether the reply is still of use.
+    fn scheduled(&mut self, count: u32, due_at: Timestamp) -> bool {
+        if due_at > self.now && due_at.since(self.now) > self.answered_at.elapsed() {
+            self.due_at = Some(self.due_at.map_or(due_at, |known| known.min(due_at)));
+            return true;
+        }
+        // The next acquire gets a job that is due already. When the others are due is not known.
+        count == 1
+    }
+
+    /// Returns how long to wait, or `None` if the store must be asked again.
+    fn wait(&self, open: &[bool]) -> Option<Duration> {
+        let since = self.answered_at.elapsed();
+        let left = NEXT_DUE_VALID.checked_sub(since).filter(|_| self.open == open)?;
+        match self.due_at.into_iter().chain(self.lease_until).min() {
+            None => Some(left),
+            Some(next) if next > self.now => Some(left.min(next.since(self.now).checked_sub(since)?)),
+            Some(_) => None,
+        }
+    }
 }
 
 impl<S: Store + ?Sized> Loop<S> {
@@ -89,6 +128,7 @@ impl<S: Store + ?Sized> Loop<S> {
             reap_at: now,
             expire_at: now + EXPIRE_EVERY,
             awaited: None,
+            known: None,
             has_polled: false,
         };
         // Only the waits below race with `stopping`. Dropping an acquire halfway would lose its reply, and
@@ -143,6 +183,9 @@ impl<S: Store + ?Sized> Loop<S> {
         let scheduled = self.engine.types().map(Topic::Scheduled);
         let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id), Topic::Schedules]).collect();
         self.subscription = self.engine.dispatcher().subscribe(topics).await;
+        if self.subscription.is_some() {
+            self.engine.dispatcher().measure(|| Activity::NotifierConnected);
+        }
         self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
     }
 
@@ -169,7 +212,7 @@ impl<S: Store + ?Sized> Loop<S> {
             if !is_idle {
                 continue;
             }
-            let wait = self.until_next_due().await?;
+            let wait = self.until_next_due(acquired > 0).await?;
             // An idle worker would otherwise reap after every job, which costs more than an acquire.
             if !wait.may_reap || has_reaped_all || requested == 0 {
                 return Ok(wait);
@@ -201,7 +244,10 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 
     /// Returns how long to wait until a job that this worker could acquire may be due.
-    async fn until_next_due(&mut self) -> Result<Wait> {
+    ///
+    /// A worker that gets single jobs would otherwise ask the store once per job, which costs as much as an acquire. If the
+    /// acquire got nothing, a locked job may be due, so it asks.
+    async fn until_next_due(&mut self, has_acquired: bool) -> Result<Wait> {
         // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
         // decide whether to wake the loop. If it did so between the count and a later store, the wake-up
         // would be lost.
@@ -219,10 +265,20 @@ impl<S: Store + ?Sized> Loop<S> {
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
             return Ok(Wait { length: longest, is_poll: free > 0, may_reap: free > 0 });
         }
-        let open = self.engine.handlers.iter().zip(&quotas).filter(|(_, quota)| **quota > 0);
-        let types = Types::Only(open.flat_map(|(handler, _)| handler.types.clone()).collect());
-        let reply = answered(self.engine.client.store().next_due(NextDue { types })).await?;
-        self.awaited = reply.due_at;
+        let open: Vec<_> = quotas.iter().map(|quota| *quota > 0).collect();
+        let known = self.known.take().filter(|_| has_acquired && is_subscribed);
+        if let Some((length, known)) = known.and_then(|known| Some((known.wait(&open)?, known))) {
+            self.awaited = known.due_at;
+            self.known = Some(known);
+            return Ok(Wait { length: length.min(longest), is_poll: false, may_reap: false });
+        }
+        let handlers = self.engine.handlers.iter().zip(&open).filter(|(_, open)| **open);
+        let types = Types::Only(handlers.flat_map(|(handler, _)| handler.types.clone()).collect());
+        let call = answered(self.engine.client.store().next_due(NextDue { types }));
+        let reply = self.engine.dispatcher().measured(NextDue::NAME, |_| 1, call).await?;
+        let NextDueReply { now, due_at, lease_until } = reply;
+        self.awaited = due_at;
+        self.known = Some(KnownDue { answered_at: Instant::now(), now, due_at, lease_until, open });
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else {
             return Ok(Wait { length: longest, is_poll: true, may_reap: false });
         };
@@ -259,13 +315,14 @@ impl<S: Store + ?Sized> Loop<S> {
                     return;
                 }
                 signal = heard => match signal {
-                    Some(signal) => if self.engine.handle_signal(signal).await {
+                    Some(signal) => if self.hear(signal).await {
                         // The wake-up may be claimed now. If the worker stops before its next acquire,
                         // `hand_over` must publish it again.
                         self.awaited.get_or_insert_default();
                         return;
                     },
                     None if self.subscription.take().is_some() => {
+                        self.engine.dispatcher().measure(|| Activity::NotifierLost);
                         self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
                     }
                     // Time to subscribe again, and then to query the store for what was missed.
@@ -273,6 +330,20 @@ impl<S: Store + ?Sized> Loop<S> {
                 },
             }
         }
+    }
+}
+
+impl<S: Store + ?Sized> Loop<S> {
+    /// Handles a signal. Returns whether to query the store for jobs.
+    async fn hear(&mut self, signal: Signal) -> bool {
+        match &signal {
+            Signal::Hint(Hint::Scheduled { count, due_at, .. }) => {
+                self.known.take_if(|known| !known.scheduled(*count, *due_at));
+            }
+            Signal::Gap { .. } => self.known = None,
+            Signal::Hint(_) => {}
+        }
+        self.engine.handle_signal(signal).await
     }
 }
 
@@ -294,7 +365,8 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Handles a signal. Returns whether the loop should query the store for jobs.
     async fn handle_signal(&self, signal: Signal) -> bool {
         match signal {
-            Signal::Gap { .. } => {
+            Signal::Gap { missed } => {
+                self.dispatcher().measure(|| Activity::NotifierGap { missed });
                 self.schedules_changed.notify_one();
                 true
             }
@@ -344,5 +416,57 @@ impl<S: Store + ?Sized> Engine<S> {
         let types = Types::Only(self.types().collect());
         let renewal_interval = Millis::try_from(renewal).map_err(Error::from)?;
         reap(&self.client, Reap { types, max: REAP_MAX, except: kept, renewal_interval }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis).unwrap()
+    }
+
+    /// A reply at second 1 of the store's clock.
+    fn known(due_at: Option<i64>, lease_until: Option<i64>) -> KnownDue {
+        let (due_at, lease_until) = (due_at.map(at), lease_until.map(at));
+        KnownDue { answered_at: Instant::now(), now: at(1_000), due_at, lease_until, open: vec![true, false] }
+    }
+
+    const OPEN: &[bool] = &[true, false];
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_is_valid_for_a_while_and_for_the_same_types() {
+        let nothing = known(None, None);
+        assert_eq!(nothing.wait(OPEN), Some(NEXT_DUE_VALID));
+        assert_eq!(nothing.wait(&[true, true]), None);
+        tokio::time::advance(millis(100)).await;
+        assert_eq!(nothing.wait(OPEN), Some(NEXT_DUE_VALID - millis(100)));
+        tokio::time::advance(NEXT_DUE_VALID).await;
+        assert_eq!(nothing.wait(OPEN), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_ends_with_the_first_due_time_or_lease() {
+        assert_eq!(known(Some(1_040), Some(1_030)).wait(OPEN), Some(millis(30)));
+        assert_eq!(known(Some(1_000), None).wait(OPEN), None, "the job is due");
+        let due = known(Some(1_040), None);
+        tokio::time::advance(millis(41)).await;
+        assert_eq!(due.wait(OPEN), None, "the job has become due");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hints_move_the_next_due_time() {
+        let mut known = known(Some(1_200), None);
+        tokio::time::advance(millis(10)).await;
+        assert!(known.scheduled(3, at(1_050)));
+        assert_eq!(known.wait(OPEN), Some(millis(40)));
+        assert!(known.scheduled(1, at(1_005)), "the next acquire gets the job");
+        assert_eq!(known.wait(OPEN), Some(millis(40)));
+        assert!(!known.scheduled(2, at(1_005)), "the second job may be due at any time");
     }
 }

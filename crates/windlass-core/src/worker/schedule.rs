@@ -1,5 +1,6 @@
 //! Schedules of a worker: its declarations, and the task that starts due occurrences.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,13 +8,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::engine::Engine;
 use super::task::catch_panic;
+pub(super) use crate::client::Declaration;
 use crate::client::{DECLARED_EVERY, Declared, visit_due, visit_every};
 use crate::clock::far;
 use crate::command::check_text;
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{ErrorText, ScheduleName};
+use crate::name::ErrorText;
 use crate::observer::Event;
-use crate::schedule::{Definition, EncodedChain, ScheduleSpec};
+use crate::schedule::Definition;
 use crate::store::{AnyStore, Capability, Store};
 
 /// The longest time between two queries for due schedules. A hint or a due time ends it earlier.
@@ -30,14 +32,6 @@ const BUSY: Duration = Duration::from_millis(200);
 const DECLARE_AGAIN: Duration = Duration::from_secs(10);
 /// How long the start of a worker waits until its schedules are declared.
 const DECLARE_LIMIT: Duration = Duration::from_secs(5);
-
-/// A schedule that a program declares.
-#[derive(Clone, Debug)]
-pub(super) struct Declaration {
-    pub(super) name: ScheduleName,
-    pub(super) spec: ScheduleSpec,
-    pub(super) job: EncodedChain,
-}
 
 /// Declarations, or the first error in one of them.
 pub(super) type Declarations = Result<Vec<Declaration>>;
@@ -133,8 +127,9 @@ fn poll<S: Store + ?Sized>(engine: &Engine<S>) -> Duration {
 /// the store.
 async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> bool {
     let mut is_declared = true;
-    for Declaration { name, spec, job } in &program.declarations {
-        match engine.client.schedules().declare(name, &program.name, spec, job).await {
+    let declared = engine.client.schedules().declare(&program.name, &program.declarations).await;
+    for (Declaration { name, .. }, declared) in program.declarations.iter().zip(declared) {
+        match declared {
             Ok(Declared::Refused) => tracing::warn!(
                 target: "windlass",
                 schedule = %name,
@@ -165,9 +160,14 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if one is too large or contains NUL.
+    /// [`ErrorKind::Invalid`] if one is too large or contains NUL, or if two have the same name.
     pub(super) fn check(&self) -> Result<()> {
+        let mut names = HashSet::new();
         self.declarations.iter().try_for_each(|Declaration { name, spec, job }| {
+            if !names.insert(name) {
+                let text = format!("the schedule `{name}` is declared twice: keep one");
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
             check_text(name, &Definition::declared(&self.name, spec, job).encode())
         })
     }

@@ -19,10 +19,10 @@ use super::engine::Engine;
 use super::slot::SlotGuard;
 use super::task::catch_panic;
 use crate::client::{Announcements, Collector, RequestedTraces, answered, unanswered};
-use crate::command::{Exchange, Outcome, Settle, SettleReply, Settled, Settlement};
+use crate::command::{Exchange, Outcome, Request, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
-use crate::observer::Event;
+use crate::observer::{Activity, Event};
 use crate::store::{BoxFuture, Capability, Store};
 
 /// The maximum time that a settlement waits for an acquire in flight, in order to travel with the next one. An acquire
@@ -75,7 +75,7 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) async fn settle(self: &Arc<Self>, mut outcome: Outcome, held: &Arc<HeldJob>) -> Ended {
         let traces = self.prepare_outcome(&mut outcome, held);
         let settled = self.try_settle(outcome.clone(), held).await;
-        self.settle_until_stored(outcome, held, &traces, settled).await
+        self.settle_until_stored(outcome, held, traces, settled).await
     }
 
     /// Settles an attempt whose task ends now. Its slot is freed when the settlement is stored.
@@ -89,6 +89,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Tries once to settle an attempt.
     pub(super) async fn try_settle(&self, outcome: Outcome, held: &Arc<HeldJob>) -> Result<Settled> {
+        held.stop_clock();
         let (sender, settled) = oneshot::channel();
         self.settlements.push(Settling { outcome, held: Arc::clone(held), owner: Owner::Caller(sender) });
         settled.await.unwrap_or_else(|_| Err(unanswered()))
@@ -100,7 +101,8 @@ impl<S: Store + ?Sized> Engine<S> {
         if let Err(error) = outcome.size().check("carried chains") {
             *outcome = Outcome::Fail { error: ErrorText::new(error.to_string()), retention: None };
         }
-        self.dispatcher().request_outcome_traces(outcome, || held.about())
+        let dispatcher = self.dispatcher();
+        dispatcher.request_outcome_traces(outcome, || held.about(dispatcher.now()))
     }
 
     /// Repeats a settlement until it is stored, beginning with the result of the first try.
@@ -111,7 +113,7 @@ impl<S: Store + ?Sized> Engine<S> {
         &self,
         mut outcome: Outcome,
         held: &Arc<HeldJob>,
-        traces: &RequestedTraces,
+        traces: RequestedTraces,
         mut settled: Result<Settled>,
     ) -> Ended {
         let mut tries = 0;
@@ -123,13 +125,16 @@ impl<S: Store + ?Sized> Engine<S> {
                     continue;
                 }
                 Ok(settled) => {
-                    if let Some(ended) = self.ended(&outcome, traces, &settled) {
+                    if let Some(ended) = Ended::of(&outcome, &settled) {
+                        self.report_traces(traces, &outcome, &settled, &ended);
                         return ended;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
                     self.dispatcher().rolled_back(traces);
-                    return Ended::Lost(AbortReason::StoreError);
+                    let ended = Ended::Lost(AbortReason::StoreError);
+                    held.end(self.dispatcher(), &ended);
+                    return ended;
                 }
                 Err(error) => {
                     self.dispatcher()
@@ -142,13 +147,13 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
-    /// Returns how an attempt has ended, or `None` if it must be settled again.
-    fn ended(&self, outcome: &Outcome, traces: &RequestedTraces, settled: &Settled) -> Option<Ended> {
-        let ended = Ended::of(outcome, settled)?;
-        if !ended.is_done() {
+    /// Notifies the observers of requested trace contexts for which no event follows.
+    fn report_traces(&self, traces: RequestedTraces, outcome: &Outcome, settled: &Settled, ended: &Ended) {
+        if ended.is_done() {
+            self.dispatcher().settled(traces, outcome, settled);
+        } else {
             self.dispatcher().rolled_back(traces);
         }
-        Some(ended)
     }
 
     /// Waits before another try: for `delay`, or for at most [`RETRY_DELAY`] once the worker is stopping.
@@ -162,6 +167,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Writes settlements with one command, and passes on the results.
     async fn write(self: &Arc<Self>, items: Vec<Settling<S>>) {
+        self.dispatcher().measure(|| Activity::Flushed { batch: "settle", items: items.len() });
         // A panic of the store counts as an error, so that the settlements are repeated.
         let result = catch_panic("store", self.settle_or_exchange(&items)).await;
         let result =
@@ -181,10 +187,12 @@ impl<S: Store + ?Sized> Engine<S> {
         let settle = Settle { settlements };
         let permit = self.exchange_permit().await;
         let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items)) else {
-            let reply = answered(self.client.store().settle(settle)).await?;
+            let call = answered(self.client.store().settle(settle));
+            let reply = self.dispatcher().measured(Settle::NAME, |_| items.len(), call).await?;
             return Ok(self.announce(items, reply));
         };
-        let reply = answered(self.client.store().exchange(Exchange { settle, acquire })).await?;
+        let call = answered(self.client.store().exchange(Exchange { settle, acquire }));
+        let reply = self.dispatcher().measured(Exchange::NAME, |_| items.len(), call).await?;
         let settled = self.announce(items, reply.settle);
         let Acquisition { requested, acquired } = in_flight.answered(reply.acquire);
         // Slots are left free. If the loop had no room when it last checked, it does not know when the next job is due:
@@ -225,12 +233,22 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Publishes the events and hints of a batch. Returns the result of each settlement.
     fn announce(&self, items: &[Settling<S>], reply: SettleReply) -> Vec<Settled> {
-        let mut announcements = Announcements::new(self.dispatcher());
+        let dispatcher = self.dispatcher();
+        let mut announcements = Announcements::new(dispatcher);
         for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
-            announcements.settled(outcome, &held.acquired.job.job_type, || held.about(), settled);
+            let about = || held.about(dispatcher.now());
+            announcements.settled(outcome, &held.acquired.job.job_type, about, settled);
         }
         announcements.ripple(&reply.ripple);
-        announcements.send(self.dispatcher());
+        announcements.send(dispatcher);
+        // Before the next attempts start: one of them may be the next attempt of the same job.
+        for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
+            if held.has_scopes()
+                && let Some(ended) = Ended::of(outcome, settled)
+            {
+                held.end(dispatcher, &ended);
+            }
+        }
         reply.settled
     }
 
@@ -245,12 +263,16 @@ impl<S: Store + ?Sized> Engine<S> {
             };
             match owner {
                 Owner::Caller(caller) => drop(caller.send(settled)),
-                Owner::Attempt(attempt) => match &settled {
-                    Ok(result) if self.ended(&outcome, &attempt.traces, result).is_some() => {
-                        slots.push(attempt.slot);
+                Owner::Attempt(attempt) => {
+                    let ended = settled.as_ref().ok().and_then(|settled| Ended::of(&outcome, settled));
+                    match (ended, &settled) {
+                        (Some(ended), Ok(settled)) => {
+                            self.report_traces(attempt.traces, &outcome, settled, &ended);
+                            slots.push(attempt.slot);
+                        }
+                        _ => self.settle_again(outcome, &held, attempt, settled),
                     }
-                    _ => self.settle_again(outcome, &held, attempt, settled),
-                },
+                }
             }
         }
         SlotGuard::free(self, slots);
@@ -266,7 +288,7 @@ impl<S: Store + ?Sized> Engine<S> {
     ) {
         let (engine, attempt) = (Arc::clone(self), Arc::clone(held));
         let task = tokio::spawn(async move {
-            engine.settle_until_stored(outcome, &attempt, &traces, settled).await;
+            engine.settle_until_stored(outcome, &attempt, traces, settled).await;
             drop(slot);
         });
         held.signal.runs(task.abort_handle());

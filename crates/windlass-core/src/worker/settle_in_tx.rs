@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::followed::StageGuard;
 use super::hooks::Closing;
 use super::stages::{OpenStep, Scope, View};
 use crate::client::{AnnouncementGuard, Announcements, BusyRetries, Client};
-use crate::command::{Lost, Outcome, Ripple, Settle, SettleReply, Settled, Settlement};
+use crate::command::{Lost, Outcome, Request, Ripple, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::maintenance::resolve_waits;
 use crate::observer::Event;
@@ -29,8 +30,8 @@ pub struct SettledInTx {
     pub(super) ripple: Ripple,
     /// Announcements for the other commands of the transaction.
     pub(super) announcements: Announcements,
-    /// The error of a commit whose reply was lost. It is unknown whether the commit happened.
-    pub(super) doubt: Option<Error>,
+    /// The error of a commit whose reply was lost, and the stage that it ends. It is unknown whether the commit happened.
+    pub(super) doubt: Option<(Error, StageGuard)>,
 }
 
 /// Runs the closing hooks in the handler's transaction. Returns a future that settles the job in it and
@@ -43,26 +44,27 @@ pub(crate) async fn run_closing_hooks<V: View, S: Transactional>(
 ) -> Result<SettleAndCommit> {
     let (hooks, client, attempt) = (scope.hooks(), scope.client, view.attempt());
     if step.open_for() >= LONG_TRANSACTION {
-        client.shared.dispatcher.observe(&Event::TransactionLong(attempt.about(), step.open_for()));
+        let about = attempt.about(client.shared.dispatcher.now());
+        client.shared.dispatcher.observe(&Event::TransactionLong(about, step.open_for()));
     }
-    let (tx, announcements) = step.take();
+    let (tx, announcements, guard) = step.take();
     let mut pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
     // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
     let mut tx = tx;
     if let Err(error) = hooks.closing(attempt, Closing::Finish(&mut outcome), &mut tx).await {
         return client.store().rollback(tx).await.and(Err(error));
     }
-    pending
-        .announcements
-        .traced(client.shared.dispatcher.request_outcome_traces(&mut outcome, || attempt.about()));
+    let dispatcher = &client.shared.dispatcher;
+    let about = || attempt.about(dispatcher.now());
+    pending.announcements.traced(dispatcher.request_outcome_traces(&mut outcome, about));
     let settlement = Settlement { job: attempt.job().id, fence: attempt.job().fence, outcome };
-    Ok(Box::pin(settle_and_commit(client, tx, settlement, pending)))
+    Ok(Box::pin(settle_and_commit(client, tx, settlement, pending, guard)))
 }
 
 /// Rolls back the transaction of a handler, and reports the rollback to hooks and observers.
 pub(crate) async fn roll_back<S: Transactional>(scope: Scope<S>, step: OpenStep<S>) -> Result<()> {
     let client = scope.client;
-    let (tx, announcements) = step.take();
+    let (tx, announcements, _guard) = step.take();
     let _pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
     client.store().rollback(tx).await
 }
@@ -73,37 +75,56 @@ async fn settle_and_commit<S: Transactional>(
     tx: S::Tx,
     settlement: Settlement,
     mut pending: AnnouncementGuard,
+    guard: StageGuard,
 ) -> Result<SettledInTx> {
     // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
     let (store, mut tx) = (client.store(), tx);
-    let SettleReply { settled, ripple } = match settle(store, &mut tx, &settlement).await {
+    let SettleReply { settled, ripple } = match settle(&client, &mut tx, &settlement).await {
         Ok(reply) => reply,
         Err(error) => return store.rollback(tx).await.and(Err(error)),
     };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
-    if !matches!(settled, Settled::Applied(_)) {
+    let Settled::Applied(applied) = &settled else {
         store.rollback(tx).await?;
+        guard.close(Some("the settlement was not applied"));
         let announcements = Announcements::new(&client.shared.dispatcher);
         return Ok(SettledInTx { settlement, settled, ripple, announcements, doubt: None });
-    }
+    };
+    let carried = settlement.outcome.carried();
+    pending.announcements.settled_in_tx(carried, &applied.created, &client.shared.dispatcher);
     if ripple.deferred {
         pending.announcements.resolve_waits(resolve_waits(&client));
     }
-    let doubt = match store.commit(tx).await {
+    let commit = client.shared.dispatcher.measured("commit", |()| 1, store.commit(tx));
+    let doubt = match commit.await {
         Ok(()) => None,
         Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
         Err(error) => return Err(error),
     };
+    // The caller resolves the doubt, and reports the end of the stage only then.
+    let guard = match &doubt {
+        Some(_) => Some(guard),
+        None => {
+            guard.close(None);
+            None
+        }
+    };
+    let doubt = doubt.zip(guard);
     Ok(SettledInTx { settlement, settled, ripple, announcements: pending.take(), doubt })
 }
 
 /// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that
 /// the settlement needs.
-async fn settle<S: Transactional>(store: &S, tx: &mut S::Tx, settlement: &Settlement) -> Result<SettleReply> {
+async fn settle<S: Transactional>(
+    client: &Client<S>,
+    tx: &mut S::Tx,
+    settlement: &Settlement,
+) -> Result<SettleReply> {
     let settle = Settle { settlements: vec![settlement.clone()] };
     let mut retries = BusyRetries::new();
     loop {
-        let reply = store.run_in(S::tx_ref(tx), settle.clone()).await?;
+        let call = client.store().run_in(S::tx_ref(tx), settle.clone());
+        let reply = client.shared.dispatcher.measured(Settle::NAME, |_| 1, call).await?;
         if !matches!(reply.settled.first(), Some(Settled::Busy)) || !retries.wait().await {
             return Ok(reply);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::any_attempt::AnyAttempt;
+use super::followed::StageGuard;
 use super::hooks::{AnyHooks, Closing, HookList, Stage};
 use crate::client::{Announcements, Client, InTx};
 use crate::command::{Renew, RenewLease, Renewed};
@@ -108,11 +109,11 @@ impl<S: Transactional> Stages<S> {
                 "`prepare` can be called only once, and only before `begin`",
             ));
         }
-        let tx = self.begin_stage(view, Stage::Prepare, &self.prepared).await?;
+        let (tx, guard) = self.begin_stage(view, Stage::Prepare, &self.prepared).await?;
         let (view, scope, announcements) = (view.clone(), self.scope.clone(), self.announcements());
         self.preparing.store(true, Ordering::Release);
         let preparing = Arc::clone(&self.preparing);
-        Ok(OpenPrepare { scope, view, tx: Some(tx), announcements, preparing })
+        Ok(OpenPrepare { scope, view, tx: Some(tx), announcements, preparing, guard: Some(guard) })
     }
 
     pub(crate) async fn begin<V: View>(&self, view: &V) -> Result<OpenStep<S>> {
@@ -123,10 +124,17 @@ impl<S: Transactional> Stages<S> {
         if self.finished.swap(true, Ordering::AcqRel) {
             return Err(Error::new(ErrorKind::Invalid, "`begin` or `atomic` can be called only once"));
         }
-        let tx = self.begin_stage(view, Stage::Finish, &self.finished).await?;
+        let (tx, guard) = self.begin_stage(view, Stage::Finish, &self.finished).await?;
         let (client, parked) = (self.scope.client.clone(), self.parked.clone());
         let announcements = self.announcements();
-        Ok(OpenStep { client, tx: Some(tx), begun_at: Instant::now(), announcements, parked })
+        Ok(OpenStep {
+            client,
+            tx: Some(tx),
+            begun_at: Instant::now(),
+            announcements,
+            parked,
+            guard: Some(guard),
+        })
     }
 
     pub(crate) async fn atomic<V: View>(&self, view: &V) -> Result<OpenStep<S>> {
@@ -142,8 +150,14 @@ impl<S: Transactional> Stages<S> {
     }
 
     /// Begins a transaction. Resets `once` if that fails, so that the caller can try again.
-    async fn begin_stage(&self, view: &impl View, stage: Stage, once: &AtomicBool) -> Result<S::Tx> {
+    async fn begin_stage(
+        &self,
+        view: &impl View,
+        stage: Stage,
+        once: &AtomicBool,
+    ) -> Result<(S::Tx, StageGuard)> {
         let (store, attempt) = (self.scope.client.store(), view.attempt());
+        let guard = attempt.held.begin_stage(stage);
         let begun = async {
             let mut tx = store.begin_attempt(lease(attempt, self.scope.lease)).await?;
             if let Err(error) = self.scope.hooks().opened(attempt, stage, &mut tx).await {
@@ -153,9 +167,16 @@ impl<S: Transactional> Stages<S> {
             Ok(tx)
         };
         let again = Again(once);
-        let tx = begun.await?;
-        std::mem::forget(again);
-        Ok(tx)
+        match begun.await {
+            Ok(tx) => {
+                std::mem::forget(again);
+                Ok((tx, guard))
+            }
+            Err(error) => {
+                guard.close(Some(&error.to_string()));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -185,6 +206,7 @@ pub(crate) struct OpenPrepare<V, S: Transactional> {
     tx: Option<S::Tx>,
     announcements: Announcements,
     preparing: Arc<AtomicBool>,
+    guard: Option<StageGuard>,
 }
 
 impl<V, S: Transactional> OpenPrepare<V, S> {
@@ -210,6 +232,9 @@ impl<V: View, S: Transactional> OpenPrepare<V, S> {
             Err(error) => store.rollback(tx).await.and(Err(error)),
         };
         std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.scope.client.shared.dispatcher);
+        if let Some(guard) = self.guard.take() {
+            guard.close(ended.as_ref().err().map(Error::to_string).as_deref());
+        }
         ended
     }
 
@@ -248,6 +273,7 @@ pub(crate) struct OpenStep<S: Transactional> {
     begun_at: Instant,
     announcements: Announcements,
     parked: Parked<S>,
+    guard: Option<StageGuard>,
 }
 
 impl<S: Transactional> OpenStep<S> {
@@ -264,9 +290,10 @@ impl<S: Transactional> OpenStep<S> {
         self.begun_at.elapsed()
     }
 
-    /// Returns the transaction, and the announcements to send after its commit.
-    pub(super) fn take(mut self) -> (S::Tx, Announcements) {
-        (self.tx.take().expect(OPEN), std::mem::take(&mut self.announcements))
+    /// Returns the transaction, the announcements to send after its commit, and what reports its end.
+    pub(super) fn take(mut self) -> (S::Tx, Announcements, StageGuard) {
+        let guard = self.guard.take().expect(OPEN);
+        (self.tx.take().expect(OPEN), std::mem::take(&mut self.announcements), guard)
     }
 }
 

@@ -18,6 +18,7 @@ use super::builder::RETRY_DELAY;
 use super::ended::Ended;
 use super::engine::Engine;
 use super::failure::{Failure, Retry};
+use super::followed::InScopes;
 use super::handler::{AnyHandler, HandlerResult, Run};
 use super::middleware::{Inner, Pipeline};
 use super::schedule::ScheduledBy;
@@ -67,16 +68,25 @@ pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob
     if attempt.occurrence().is_some() {
         attempt.insert(ScheduledBy(AnyStore::new(Arc::clone(&engine.client.shared.store))));
     }
-    let JobRecord { id: job, job_type, chain, attempt: number, .. } = &task.held.acquired.job;
-    let worker_name = task.held.worker.name.as_ref().map(tracing::field::display);
-    let span = tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name);
-    let spawned = if task.handler.layers.is_empty() {
-        // Spawning moves the future about ten times. Its box is moved instead.
-        let run: BoxFuture<'static, ()> = Box::pin(task.run(attempt).instrument(span));
-        tokio::spawn(run)
+    held.follow(engine.dispatcher());
+    let span = {
+        // In the scopes of the observers, so that they can be the parents of the span.
+        let _entered = held.enter();
+        let JobRecord { id: job, job_type, chain, attempt: number, .. } = &held.acquired.job;
+        let worker_name = held.worker.name.as_ref().map(tracing::field::display);
+        tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name)
+    };
+    // Spawning moves the future about ten times. Its box is moved instead.
+    let run: BoxFuture<'static, ()> = if task.handler.layers.is_empty() {
+        Box::pin(task.run(attempt).instrument(span))
     } else {
         let layered = Arc::new(Layered { task, ended: OnceLock::new(), settling: OnceLock::new() });
-        tokio::spawn(layered.run(attempt).instrument(span))
+        Box::pin(layered.run(attempt).instrument(span))
+    };
+    let spawned = if held.has_scopes() {
+        tokio::spawn(InScopes { held: Arc::clone(held), task: run })
+    } else {
+        tokio::spawn(run)
     };
     held.signal.runs(spawned.abort_handle());
 }
@@ -120,8 +130,9 @@ impl<S: Store + ?Sized> Pipeline for Layered<S> {
             };
             match self.ended.get() {
                 Some(ended) => {
-                    let event = Event::MiddlewareFailed(self.task.held.about(), failure.text);
-                    self.task.slot.engine.dispatcher().observe(&event);
+                    let dispatcher = self.task.slot.engine.dispatcher();
+                    let about = self.task.held.about(dispatcher.now());
+                    dispatcher.observe(&Event::MiddlewareFailed(about, failure.text));
                     ended.clone()
                 }
                 None => {
@@ -170,7 +181,10 @@ impl<S: Store + ?Sized> Layered<S> {
             let _settling = sender;
             settle.await
         };
-        match tokio::spawn(settle.in_current_span()).await.map_err(JoinError::try_into_panic) {
+        let held = Arc::clone(&self.task.held);
+        // A new task inherits neither the span nor the scopes of the observers.
+        let settled = tokio::spawn(InScopes { held, task: Box::pin(settle.in_current_span()) });
+        match settled.await.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,
             Err(Ok(panic)) => resume_unwind(panic),
             // The runtime is shutting down.
@@ -221,7 +235,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     fn started(&self) {
         let dispatcher = self.slot.engine.dispatcher();
         if dispatcher.is_observed() {
-            dispatcher.observe(&Event::AttemptStarted(self.held.about()));
+            dispatcher.observe(&Event::AttemptStarted(self.held.about(dispatcher.now())));
         }
     }
 
@@ -271,7 +285,9 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     /// Returns why the attempt has lost its job, if that is known, and reports it.
     fn lost(&self) -> Option<AbortReason> {
         let reason = self.held.signal.reason().filter(|reason| reason.is_lost())?;
-        self.slot.engine.dispatcher().observe(&Event::AttemptLost(self.held.about()));
+        let dispatcher = self.slot.engine.dispatcher();
+        dispatcher.observe(&Event::AttemptLost(self.held.about(dispatcher.now())));
+        self.held.end(dispatcher, &Ended::Lost(reason));
         Some(reason)
     }
 
@@ -289,20 +305,27 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         self.mark_settling();
         let committed = finish.await.map_err(failure)?;
         let SettledInTx { settlement, settled, ripple, mut announcements, doubt } = committed;
-        if let Some(error) = doubt
-            && !self.has_closed_job().await
-        {
-            // The commit may still take effect later. The settlement of the retry then finds the attempt
-            // already settled, and changes nothing.
-            announcements.end(false, self.slot.engine.dispatcher());
-            return Err(self.failure(Failure::new(&error.into())));
+        if let Some((error, stage)) = doubt {
+            if !self.has_closed_job().await {
+                stage.close(Some(&error.to_string()));
+                // The commit may still take effect later. The settlement of the retry then finds the attempt
+                // already settled, and changes nothing.
+                announcements.end(false, self.slot.engine.dispatcher());
+                return Err(self.failure(Failure::new(&error.into())));
+            }
+            stage.close(None);
         }
         let job_type = &self.held.acquired.job.job_type;
-        announcements.settled(&settlement.outcome, job_type, || self.held.about(), &settled);
+        let dispatcher = self.slot.engine.dispatcher();
+        let about = || self.held.about(dispatcher.now());
+        announcements.settled(&settlement.outcome, job_type, about, &settled);
         announcements.ripple(&ripple);
-        announcements.send(self.slot.engine.dispatcher());
+        announcements.send(dispatcher);
         match (Ended::of(&settlement.outcome, &settled), settled) {
-            (Some(ended), _) => Ok(ended),
+            (Some(ended), _) => {
+                self.held.end(dispatcher, &ended);
+                Ok(ended)
+            }
             (None, Settled::Refused(refusal)) => {
                 Err(Outcome::Fail { error: ErrorText::new(refusal.to_string()), retention: None })
             }
@@ -345,6 +368,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
 
     /// Marks the handler as ended.
     fn mark_settling(&self) {
+        self.held.stop_clock();
         self.slot.engine.mark_settling(self.slot.attempt());
     }
 }

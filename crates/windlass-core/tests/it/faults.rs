@@ -7,6 +7,7 @@ mod attempts;
 mod faulty;
 mod load;
 mod notifier;
+mod observed;
 mod outages;
 mod queue;
 mod sending;

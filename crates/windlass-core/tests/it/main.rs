@@ -12,6 +12,7 @@ mod job_types;
 mod log;
 mod memory;
 mod middleware;
+mod observer;
 mod queue;
 mod schedule_changes;
 mod schedules;

@@ -8,7 +8,9 @@ use windlass_core::command::{
     CancelMode, ChainFilter, ChangeSchedules, Command, ListChains, Page, PutSchedule, Reply, ScheduleAction,
     ScheduleChange, ScheduleChanged,
 };
-use windlass_core::schedule::{Cron, Every, Once, RunOutcome, ScheduleDetails, ScheduleName};
+use windlass_core::schedule::{
+    Cron, Every, MissedRuns, Once, Overlap, RunOutcome, ScheduleDetails, ScheduleName,
+};
 use windlass_core::{
     BoxFuture, ChainId, Client, Clock, Ctx, Decorator, Entry, Error, ErrorKind, Job, ManualClock,
     MemoryStore, Millis, RequestId, Result, ScheduleId, Store, Worker, plan,
@@ -49,6 +51,10 @@ enum Stage {
     Lock,
     /// Queries for due schedules fail, always.
     NoDue,
+    /// The process is suspended for ten minutes before the change reaches the store.
+    Suspend,
+    /// Before the change, others change the schedule.
+    Change,
 }
 
 #[derive(Debug)]
@@ -73,6 +79,13 @@ impl Staged {
         if stage == Stage::CreateAgain {
             self.others().schedules().delete("a").await?;
             self.others().schedules().put("a", Cron::new("@daily")?, job()).await?;
+        }
+        if stage == Stage::Change {
+            self.others().schedules().pause("a").await?;
+            self.others().schedules().resume("a").await?;
+        }
+        if stage == Stage::Suspend {
+            self.clock.advance(Millis::from_secs(600));
         }
         let is_locked = |change: &ScheduleChange| stage == Stage::Lock && change.name.as_str() == "a";
         let places: Vec<_> = request.changes.iter().map(is_locked).collect();
@@ -171,6 +184,7 @@ async fn a_declaration_that_fails_does_not_stop_the_others() {
         expected: None,
         revision: RequestId::new(),
         not_before: None,
+        not_after: None,
         action: ScheduleAction::Put(put),
     };
     client.store().change_schedules(ChangeSchedules { changes: vec![newer] }).await.unwrap();
@@ -201,6 +215,17 @@ async fn a_declaration_that_no_store_accepts_is_refused_at_the_start() {
     let error = worker.start().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("the schedule `a` takes"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_that_is_declared_twice_is_refused_at_the_start() {
+    let (client, _) = staged();
+    let daily = || Cron::new("@daily").unwrap();
+    let worker =
+        Worker::new(&client).handle(tick).schedule("a", daily(), job()).schedule("a", daily(), job());
+    let error = worker.start().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("the schedule `a` is declared twice: keep one"), "{error}");
 }
 
 #[tokio::test]
@@ -309,10 +334,44 @@ async fn a_retried_run_is_noticed() {
 }
 
 #[tokio::test]
+async fn a_suspended_worker_does_not_start_a_missed_occurrence() {
+    let (client, clock) = staged();
+    let minute = Duration::from_secs(60);
+    let every = Every::new(minute).unwrap().overlap(Overlap::Allow);
+    let planned: Vec<_> = (1..=11).map(|count| clock.now() + minute * count).collect();
+    client.schedules().put("a", every.missed(MissedRuns::Skip), job()).await.unwrap();
+    clock.advance(Millis::from_secs(60));
+    client.store().set(Stage::Suspend);
+    client.visit_schedules().await.unwrap();
+    // The first nine were missed during the suspension. The last two are due within the grace time.
+    let details = details(&client, "a").await;
+    assert_eq!(details.runs.iter().map(|run| run.at).collect::<Vec<_>>(), planned[9..]);
+    assert_eq!((chains(&client).await.len(), details.missed), (2, 9));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_recorded_despite_a_conflict() {
+    let (client, _) = staged();
+    client.schedules().put("a", Cron::new("@yearly").unwrap(), job()).await.unwrap();
+    let chain = client.schedules().run_now("a").await.unwrap();
+    client.store().set(Stage::Change);
+    client.cancel(chain, CancelMode::Ask).await.unwrap();
+    // The store's clock stands still, so no check of the schedule is due.
+    let recorded = async {
+        while details(&client, "a").await.runs[0].outcome != Some(RunOutcome::Cancelled) {
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), recorded).await.expect("the outcome is recorded");
+    assert_eq!(*client.store().stage.lock().unwrap(), Stage::Normal, "others have changed the schedule");
+}
+
+#[tokio::test]
 async fn a_locked_schedule_hides_no_other() {
     let (client, clock) = staged();
-    for (name, seconds) in [("a", 0), ("b", 0), ("c", 60)] {
-        let at = clock.now() + Duration::from_secs(seconds);
+    // When the lock is released, `c` is due, before the next check of `b`. So it takes the place of `a` in the query.
+    for (name, delay_ms) in [("a", 0), ("b", 0), ("c", 500)] {
+        let at = clock.now() + Duration::from_millis(delay_ms);
         client.schedules().put(name, Once::at(at), job()).await.unwrap();
     }
     client.store().set(Stage::Lock);

@@ -354,6 +354,23 @@ async fn idle_schedules_cost_less_than_a_call_per_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_declarations_take_few_commands() {
+    let client = Client::new(Counted::default());
+    for (round, changes) in [(1, 3), (2, 0)] {
+        let mut worker = windlass_core::Worker::new(&client).handle(tick);
+        for number in 0..250 {
+            worker = worker.schedule(format!("schedule {number}"), Cron::new("@yearly").unwrap(), Tick);
+        }
+        worker.start().await.unwrap().stop(Duration::from_secs(1)).await;
+        assert_eq!(client.schedules().list().await.unwrap().len(), 250);
+        let (reads, writes) =
+            (client.store().calls("get_schedules"), client.store().calls("change_schedules"));
+        assert_eq!((reads.0, writes.0), (3, changes), "round {round}");
+        client.store().commands.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn many_due_schedules_start_in_bounded_commands() {
     let past = Timestamp::from_millis(1_000).unwrap();
     let client = with_schedules(&Once::at(past), 10_000).await;

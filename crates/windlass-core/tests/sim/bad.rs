@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_core::command::*;
-use windlass_core::{MemoryStore, Result, Status, Store, Transactional};
+use windlass_core::{MemoryStore, Occurrence, RequestId, Result, Status, Store, Transactional};
 
 use super::invariant::Invariant;
 use super::store::{SimStore, SimTx};
@@ -30,10 +30,16 @@ pub(crate) enum Bad {
     NothingReaped,
     /// A handler's rows persist when its transaction is rolled back.
     RowsOutsideTransaction,
+    /// A change of a schedule that is repeated after a lost reply starts its occurrence again.
+    OccurrenceRepeated,
+    /// A schedule moves on before its chain is created, and its process is suspended in between.
+    OccurrenceLost,
+    /// Schedules are due by a worker's clock, which is a minute fast.
+    WorkersClock,
 }
 
 impl Bad {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::FenceDropped,
         Self::AnnouncedBeforeCommit,
         Self::SettleBatchDropped,
@@ -43,6 +49,9 @@ impl Bad {
         Self::ChainMislaid,
         Self::NothingReaped,
         Self::RowsOutsideTransaction,
+        Self::OccurrenceRepeated,
+        Self::OccurrenceLost,
+        Self::WorkersClock,
     ];
 
     /// Returns the invariant that must detect the defect.
@@ -56,6 +65,8 @@ impl Bad {
             Self::ChainMislaid => Invariant::StartsAreKept,
             Self::NothingReaped => Invariant::NothingIsStuck,
             Self::RowsOutsideTransaction => Invariant::EffectsCommitWithTheEnd,
+            Self::OccurrenceRepeated | Self::OccurrenceLost => Invariant::OccurrencesStartOnce,
+            Self::WorkersClock => Invariant::OccurrencesStartInTime,
         }
     }
 }
@@ -85,6 +96,9 @@ impl SimStore {
                 self.mislay().await?;
                 None
             }
+            (Some(Bad::WorkersClock), Command::DueSchedules(due)) => {
+                Some(Reply::DueSchedules(self.due_on_a_fast_clock(*due).await?))
+            }
             _ => None,
         };
         match answer {
@@ -101,6 +115,21 @@ impl SimStore {
                 let stored = self.inner.get_jobs(GetJobs { jobs }).await?.jobs;
                 for (settlement, job) in settle.settlements.iter_mut().zip(stored) {
                     settlement.fence = job.map_or(settlement.fence, |job| job.fence);
+                }
+            }
+            (Some(Bad::OccurrenceRepeated), Command::ChangeSchedules(ChangeSchedules { changes })) => {
+                self.repeat_occurrences(changes).await?;
+            }
+            (Some(bad), Command::ChangeSchedules(ChangeSchedules { changes })) => {
+                for change in changes {
+                    if let (Bad::OccurrenceLost, true, ScheduleAction::Put(put)) =
+                        (bad, self.world.percent(5), &mut change.action)
+                    {
+                        put.chain = None;
+                    }
+                    if bad == Bad::WorkersClock {
+                        change.not_before = None;
+                    }
                 }
             }
             (Some(Bad::KeyIgnored), Command::Create(create)) => {
@@ -125,6 +154,35 @@ impl SimStore {
 
     pub(super) fn leaks_rows(&self) -> bool {
         self.world.bad == Some(Bad::RowsOutsideTransaction)
+    }
+
+    /// Makes each change that was applied before apply again, and start its occurrence under another id.
+    async fn repeat_occurrences(&self, changes: &mut [ScheduleChange]) -> Result<()> {
+        for change in changes {
+            let schedules = vec![ScheduleTarget::Name(change.name.clone())];
+            let stored = self.inner.get_schedules(GetSchedules { schedules }).await?.schedules.remove(0);
+            if stored.is_none_or(|stored| stored.revision != change.revision) {
+                continue;
+            }
+            (change.expected, change.revision) = (Some(change.revision), RequestId::new());
+            if let ScheduleAction::Put(PutSchedule { chain: Some(chain), .. }) = &mut change.action
+                && let Some(occurrence) = chain.id.occurrence()
+            {
+                chain.id = Occurrence { is_manual: true, ..occurrence }.chain();
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the schedules that are due in a minute.
+    async fn due_on_a_fast_clock(&self, due: DueSchedules) -> Result<DueSchedulesReply> {
+        let reply = self.inner.list_schedules(ListSchedules { after: None, max: due.max }).await?;
+        let now = reply.now + Duration::from_secs(60);
+        let (mut schedules, later): (Vec<_>, Vec<_>) =
+            reply.schedules.into_iter().partition(|row| row.due_at.is_some_and(|due_at| due_at <= now));
+        schedules.drain(..schedules.len().min(due.skip as usize));
+        let next_due = later.iter().filter_map(|row| row.due_at).min();
+        Ok(DueSchedulesReply { now, schedules, next_due })
     }
 
     /// Deletes a pending chain.

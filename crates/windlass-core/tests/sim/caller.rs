@@ -11,6 +11,7 @@ use windlass_core::{
 
 use super::invariant::Invariant;
 use super::jobs::{Act, Approval, Gather, Hop, Lenient, Mark, Pay, Plain, Plan, Strict, Timed};
+use super::schedules::MANUAL;
 use super::store::SimStore;
 use super::world::{World, pass, short};
 
@@ -44,7 +45,7 @@ impl Caller {
     pub(crate) async fn run(self) {
         for _ in 0..self.world.settings.actions {
             pass(self.world.between(Duration::ZERO, Duration::from_secs(4))).await;
-            let what = match self.world.below(20) {
+            let what = match self.world.below(21) {
                 0..9 => self.start_one().await,
                 9..11 => self.start_many().await,
                 11..14 => self.start_in_tx().await,
@@ -52,6 +53,7 @@ impl Caller {
                 15 => self.trigger().await,
                 16 => self.retry().await,
                 17 => self.delete().await,
+                20 => self.run_now().await,
                 _ => self.approve().await,
             };
             match what {
@@ -154,6 +156,12 @@ impl Caller {
     async fn trigger(&self) -> Result<&'static str> {
         let Some(chain) = self.some_chain() else { return Ok("nothing to trigger") };
         self.client.trigger(chain).await.map(|_| "trigger")
+    }
+
+    async fn run_now(&self) -> Result<&'static str> {
+        let chain = self.client.schedules().run_now(MANUAL).await?;
+        self.started(Chain::<Plain>::from_id(chain), None);
+        Ok("run now")
     }
 
     async fn retry(&self) -> Result<&'static str> {

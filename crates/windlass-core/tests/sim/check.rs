@@ -14,10 +14,16 @@ use super::caller::Promises;
 use super::invariant::Invariant;
 use super::jobs::{Mark, error_fence};
 use super::journal::{Ended, Journal, RowKind};
+use super::schedules::{self, Exact};
 use super::world::{World, short};
 
 /// Compares the store's final state with the journal and with what was promised to clients.
-pub(crate) async fn everything(world: &Arc<World>, store: &MemoryStore, promises: &Mutex<Promises>) {
+pub(crate) async fn everything(
+    world: &Arc<World>,
+    store: &MemoryStore,
+    promises: &Mutex<Promises>,
+    exact: &[Exact],
+) {
     let page = Page { max: u32::try_from(PAGE_MAX).unwrap(), ..Page::default() };
     let chains = store.list_chains(ListChains { page: page.clone(), ..ListChains::default() }).await.unwrap();
     let jobs = store.list_jobs(ListJobs { page, ..ListJobs::default() }).await.unwrap();
@@ -34,6 +40,8 @@ pub(crate) async fn everything(world: &Arc<World>, store: &MemoryStore, promises
         for job in &jobs.jobs {
             broken.extend(end.job(job, &attempts[&job.id]));
         }
+        broken.extend(exact.iter().filter_map(|exact| exact.check(end.journal)));
+        broken.extend(chains.values().filter_map(schedules::check_time));
         broken
     };
     for chain in chains.values() {

@@ -35,6 +35,10 @@ pub(crate) enum Invariant {
     LeasesAreKept,
     /// A wait for a chain returns its actual result.
     WaitsAreAnswered,
+    /// Each occurrence of a schedule starts exactly one chain.
+    OccurrencesStartOnce,
+    /// No occurrence starts before its time on the store's clock.
+    OccurrencesStartInTime,
 }
 
 /// A violated invariant.

@@ -103,6 +103,9 @@ impl Journal {
         let mut findings = Findings::default();
         match (command, reply) {
             (Command::Create(create), Reply::Create(reply)) => self.created(&create.chains, &reply.chains),
+            (Command::ChangeSchedules(request), Reply::ChangeSchedules(reply)) => {
+                self.fired(request, reply, &mut findings);
+            }
             (Command::Acquire(acquire), Reply::Acquire(reply)) => {
                 self.acquired(node, acquire.worker, reply, &mut findings);
             }
@@ -218,6 +221,23 @@ impl Journal {
             self.add(Fact::ChainCreated(new.id));
             self.open(new.id);
             self.summary(*job);
+        }
+    }
+
+    /// Records the chains that schedules have started.
+    fn fired(&mut self, request: &ChangeSchedules, reply: &ChangeSchedulesReply, findings: &mut Findings) {
+        for (change, changed) in request.changes.iter().zip(&reply.changes) {
+            let (ScheduleAction::Put(put), ScheduleChanged::Applied { created: Some(created) }) =
+                (&change.action, changed)
+            else {
+                continue;
+            };
+            self.created(put.chain.as_slice(), std::slice::from_ref(created));
+            let planned = put.chain.as_ref().and_then(|chain| chain.id.occurrence());
+            if let Some(early) = planned.filter(|planned| !planned.is_manual && reply.now < planned.at) {
+                let what = format!("the occurrence of {} was started at {}", early.at, reply.now);
+                findings.add(Invariant::OccurrencesStartInTime, what);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It runs real clients and workers. Handlers fail, panic, exceed their time and ignore aborts. The store and
 //! the notifier delay calls, fail, and fail after the commit. Processes crash and stop, and the store has
-//! outages. The journal records what was committed below the faults; everything that clients, workers,
+//! outages. Schedules start jobs while the clocks change. The journal records what was committed below the faults; everything that clients, workers,
 //! observers and notifiers receive is compared with it.
 //!
 //! `cargo xtask sim --seeds N` runs more seeds, `cargo xtask sim --seed X` replays one.
@@ -18,6 +18,7 @@ mod invariant;
 mod jobs;
 mod journal;
 mod scenario;
+mod schedules;
 mod settings;
 mod store;
 mod world;
@@ -40,7 +41,7 @@ const LINES_SHOWN: usize = 150;
 const SEEDS_TO_FIND: u64 = 2_000;
 
 /// What a simulation of many seeds must exercise. Without it, a successful run would prove little.
-const EXERCISED: [&str; 66] = [
+const EXERCISED: [&str; 71] = [
     "abort AlreadyClosed",
     "abort Cancelled",
     "abort NotFound",
@@ -66,6 +67,7 @@ const EXERCISED: [&str; 66] = [
     "client dropped transaction",
     "client retry",
     "client rollback",
+    "client run now",
     "client start",
     "client start blocked",
     "client start many",
@@ -103,6 +105,10 @@ const EXERCISED: [&str; 66] = [
     "hint delivered",
     "hint late",
     "hint lost",
+    "schedule busy",
+    "schedule conflict",
+    "schedule repeated",
+    "schedule started",
     "wait ChainCancelled",
     "wait ChainFailed",
     "wait NotFound",

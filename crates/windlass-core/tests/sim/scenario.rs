@@ -17,6 +17,7 @@ use super::check;
 use super::dispatch::{SimNotifier, SimObserver};
 use super::invariant::Invariant;
 use super::jobs::{App, Gather, Lenient, Plain, Strict, Timed, hop, pay, plain};
+use super::schedules::{self, Exact};
 use super::settings::Settings;
 use super::store::SimStore;
 use super::world::{NodeId, Report, World, pass};
@@ -57,6 +58,7 @@ struct Scenario {
     store: SimStore,
     notifier: InProcessNotifier,
     promises: Arc<Mutex<Promises>>,
+    schedules: Vec<Exact>,
     workers: Vec<Member>,
     stops: JoinSet<()>,
 }
@@ -72,10 +74,12 @@ impl Scenario {
         let (notifier, promises) = (InProcessNotifier::new(), Arc::default());
         let store = SimStore::new(world, world.join());
         let (workers, stops) = (Vec::new(), JoinSet::new());
-        Self { world: Arc::clone(world), store, notifier, promises, workers, stops }
+        let schedules = Vec::new();
+        Self { world: Arc::clone(world), store, notifier, promises, schedules, workers, stops }
     }
 
     async fn run(mut self) {
+        self.schedules = schedules::create(&self.world, self.store.truth()).await;
         for _ in 0..self.world.settings.workers {
             self.start_worker().await;
         }
@@ -95,7 +99,7 @@ impl Scenario {
             self.stop(member, 5 * SECOND);
         }
         while self.stops.join_next().await.is_some() {}
-        check::everything(&self.world, self.store.truth(), &self.promises).await;
+        check::everything(&self.world, self.store.truth(), &self.promises, &self.schedules).await;
     }
 
     /// Creates a client in its own process.
@@ -230,7 +234,7 @@ impl Scenario {
             for job in left.iter().filter(|job| job.job_type.as_str() == "approval") {
                 let _ = caller.complete(job.chain).await;
             }
-            if left.is_empty() {
+            if left.is_empty() && schedules::is_over(self.store.truth(), &self.schedules).await {
                 break;
             }
             if Instant::now() > until {

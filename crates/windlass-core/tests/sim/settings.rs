@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
+use super::schedules::Epoch;
+
 /// The settings of one simulation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
@@ -26,6 +28,9 @@ pub(crate) struct Settings {
     pub(crate) max_attempts: Option<u32>,
     /// How many exchanges a worker may have in flight.
     pub(crate) exchanges: u8,
+    /// How many schedules there are whose occurrences are checked.
+    pub(crate) schedules: u64,
+    pub(crate) epoch: Epoch,
 }
 
 thread_local! {
@@ -58,6 +63,8 @@ impl Settings {
             backoff: Duration::from_millis(*chance.choice(&[0, 10, 500, 3_000]).unwrap()),
             max_attempts: *chance.choice(&[None, None, Some(1), Some(3), Some(6)]).unwrap(),
             exchanges: chance.u8(1..=3),
+            schedules: chance.u64(0..=3),
+            epoch: Epoch::choose(&mut chance),
         };
         PRESENT.set(Some(settings));
         settings

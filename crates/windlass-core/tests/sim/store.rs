@@ -31,7 +31,8 @@ pub(crate) struct SimStore {
 
 impl SimStore {
     pub(crate) fn new(world: &Arc<World>, node: NodeId) -> Self {
-        let inner = MemoryStore::with_clock(Arc::new(RuntimeClock(Instant::now())));
+        let clock = RuntimeClock { began: Instant::now(), start: world.settings.epoch.start };
+        let inner = MemoryStore::with_clock(Arc::new(clock));
         Self { world: Arc::clone(world), node, inner, connections: Arc::default() }
     }
 
@@ -186,6 +187,15 @@ impl SimStore {
                 Ok(Reply::Renew(RenewReply { leases: merge(leases, &busy, &Renewed::Busy), now }))
             }
             Command::Exchange(exchange) => self.carry_out_apart(exchange, Fate::IsBusy).await,
+            Command::ChangeSchedules(ChangeSchedules { mut changes }) => {
+                let busy = busy(changes.len());
+                keep(&mut changes, &busy);
+                let reply = self.carry_out(ChangeSchedules { changes }.into()).await?;
+                let ChangeSchedulesReply { now, changes } = reply.try_into()?;
+                self.world.count("schedule busy");
+                let changes = merge(changes, &busy, &ScheduleChanged::Busy);
+                Ok(Reply::ChangeSchedules(ChangeSchedulesReply { now, changes }))
+            }
             command => {
                 let text = format!("another transaction has locked a row that `{}` needs", command.name());
                 Err(Error::new(ErrorKind::Busy, text))
@@ -196,8 +206,23 @@ impl SimStore {
     pub(super) fn committed(&self, command: &Command, reply: &Reply) {
         self.world.count(format!("command {}", command.name()));
         self.world.trace(Some(self.node), format_args!("committed {}", Shown(command, reply)));
+        if let (Command::ChangeSchedules(request), Reply::ChangeSchedules(reply)) = (command, reply) {
+            self.count_changes(request, reply);
+        }
         let findings = self.world.state().journal.commit(self.node, command, reply);
         self.judge(findings);
+    }
+
+    fn count_changes(&self, request: &ChangeSchedules, reply: &ChangeSchedulesReply) {
+        for (change, changed) in request.changes.iter().zip(&reply.changes) {
+            let starts = matches!(&change.action, ScheduleAction::Put(put) if put.chain.is_some());
+            match changed {
+                ScheduleChanged::Applied { .. } if starts => self.world.count("schedule started"),
+                ScheduleChanged::Repeated => self.world.count("schedule repeated"),
+                ScheduleChanged::Conflict => self.world.count("schedule conflict"),
+                _ => {}
+            }
+        }
     }
 
     fn committed_rows(&self, rows: &[Row]) {

@@ -11,7 +11,7 @@ use fastrand::Rng;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use windlass_core::uuid::Uuid;
-use windlass_core::{Clock, ManualClock, Millis, Timestamp};
+use windlass_core::{Clock, Millis, Timestamp};
 
 use super::bad::Bad;
 use super::fate::Fate;
@@ -279,11 +279,15 @@ impl State {
 
 /// A clock that follows the runtime's paused time.
 #[derive(Debug)]
-pub(crate) struct RuntimeClock(pub(crate) Instant);
+pub(crate) struct RuntimeClock {
+    pub(crate) began: Instant,
+    /// The time when it began.
+    pub(crate) start: Timestamp,
+}
 
 impl Clock for RuntimeClock {
     fn now(&self) -> Timestamp {
-        ManualClock::default().now() + Millis::try_from(self.0.elapsed()).unwrap()
+        self.start + Millis::try_from(self.began.elapsed()).unwrap()
     }
 }
 

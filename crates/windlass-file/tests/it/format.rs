@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_core::command::{
-    Beat, Cancel, CancelMode, Create, DueTime, GetChains, LeaderLock, ListAttempts, ListChains, ListJobs,
-    ListWorkers, LockAction, NewKey, NextJob, Order, Outcome, Page, Pause, Renew, RenewLease, Settle,
-    Settlement, Target,
+    Beat, Cancel, CancelMode, ChangeSchedules, Create, DueTime, GetChains, LeaderLock, ListAttempts,
+    ListChains, ListJobs, ListSchedules, ListWorkers, LockAction, NewKey, NextJob, Order, Outcome, Page,
+    Pause, PutSchedule, Renew, RenewLease, ScheduleAction, ScheduleChange, Settle, Settlement, Target,
 };
 use windlass_core::{
     ChainId, Codec, ErrorText, JobId, Key, KeyHold, LockName, Millis, OnBlockerFailure, Payload, RequestId,
-    Store, TraceContext, TypeName, WorkerId, WorkerName,
+    ScheduleId, ScheduleName, Store, Timestamp, TraceContext, TypeName, WorkerId, WorkerName,
 };
 use windlass_file::FileStore;
 
@@ -129,7 +129,7 @@ async fn fill(store: &FileStore) {
     fill_registry(store).await;
 }
 
-/// Stores a worker, a leader lock and a paused type.
+/// Stores a worker, a leader lock, a paused type and schedules. One of these is deleted.
 async fn fill_registry(store: &FileStore) {
     let types = vec![TypeName::new("t").unwrap(), TypeName::new("paused").unwrap()];
     let name = Some(WorkerName::new("ada").unwrap());
@@ -140,6 +140,44 @@ async fn fill_registry(store: &FileStore) {
     let name = LockName::new(format!("lock {token}")).unwrap();
     store.leader_lock(LeaderLock { name, token, action }).await.unwrap();
     store.create(Create { chains: Vec::new() }).await.unwrap();
+    fill_schedules(store).await;
+}
+
+async fn fill_schedules(store: &FileStore) {
+    let time = |ms| Some(Timestamp::from_millis(ms).unwrap());
+    let change = |name: &str, due_at, handled| ScheduleChange {
+        name: ScheduleName::new(format!("{name} {}", RequestId::new())).unwrap(),
+        id: ScheduleId::new(),
+        expected: None,
+        revision: RequestId::new(),
+        not_before: None,
+        not_after: None,
+        action: ScheduleAction::Put(PutSchedule {
+            due_at,
+            handled,
+            definition: Some("{\"spec\":\"\u{e4}\"}".into()),
+            state: format!("state of {name}").into(),
+            chain: None,
+            state_if_not_created: "".into(),
+        }),
+    };
+    let mut changes = vec![
+        change("due", time(1_900_000_000_000), time(1_800_000_000_001)),
+        change("new", time(1_900_000_000_000), None),
+        change("idle", None, None),
+    ];
+    if let ScheduleAction::Put(put) = &mut changes[2].action {
+        put.chain = Some(new_chain());
+    }
+    let deleted = change("deleted", None, None);
+    let deletion = ScheduleChange {
+        expected: Some(deleted.revision),
+        revision: RequestId::new(),
+        action: ScheduleAction::Delete,
+        ..deleted.clone()
+    };
+    changes.extend([deleted, deletion]);
+    store.change_schedules(ChangeSchedules { changes }).await.unwrap();
 }
 
 /// Describes everything that a store contains.
@@ -188,6 +226,11 @@ async fn describe(store: &FileStore) -> String {
         let (slots, running) = (worker.concurrency, worker.running);
         writeln!(text, "  {slots} {running} {} {} {}", worker.started_at, worker.seen_at, worker.expires_at)
             .unwrap();
+    }
+    for schedule in store.list_schedules(ListSchedules { after: None, max: 100 }).await.unwrap().schedules {
+        writeln!(text, "schedule {} {} {}", schedule.name, schedule.id, schedule.revision).unwrap();
+        writeln!(text, "  due {:?} handled {:?}", schedule.due_at, schedule.handled).unwrap();
+        writeln!(text, "  {:?} {:?}", schedule.definition, schedule.state).unwrap();
     }
     let types = windlass_core::command::Types::All;
     for count in store.count(windlass_core::command::Count { types }).await.unwrap().types {

@@ -24,6 +24,7 @@ mod pooler;
 mod race;
 mod random;
 mod roles;
+mod schedules;
 mod schema;
 mod settings;
 #[cfg(feature = "tls")]

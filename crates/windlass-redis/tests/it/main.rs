@@ -28,6 +28,7 @@ mod outage;
 mod paths;
 mod random;
 mod refused;
+mod schedules;
 mod server;
 mod setup;
 #[cfg(feature = "tls")]

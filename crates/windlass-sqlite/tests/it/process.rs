@@ -16,9 +16,10 @@ use windlass_core::command::{
     CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs, Step, Target,
 };
 use windlass_core::queue::{Item, ItemCancelled, QueueEvent};
+use windlass_core::schedule::Once;
 use windlass_core::{
     AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Payload, RequestId, Result, Store,
-    Worker,
+    Timestamp, Worker,
 };
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
 use windlass_testkit::{is_full_run, print_figure};
@@ -166,7 +167,33 @@ async fn a_cancel_request_from_another_store_reaches_the_handler_quickly() {
     consumer.stop(Duration::from_secs(10)).await;
 }
 
-/// Like the test above, for jobs that are no longer the worker's: deleted, and completed from outside.
+/// A worker queries for due schedules every few seconds. A schedule that another store changes must start sooner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schedule_from_another_store_starts_quickly() {
+    let file = File::new();
+    let (client, elsewhere) = (client(file.path()).await, client(file.path()).await);
+    let (ran, mut runs) = mpsc::unbounded_channel();
+    let handler = move |job: Ctx<Echo>| {
+        let ran = ran.clone();
+        async move {
+            ran.send((job.input().0, Instant::now())).unwrap();
+            Ok::<_, BoxError>(job.input().0)
+        }
+    };
+    let worker = Worker::new(&client).handle(handler).start().await.unwrap();
+    repeat_until_fast(Duration::from_millis(250), async |round| {
+        let past = Once::at(Timestamp::default());
+        let began_at = Instant::now();
+        elsewhere.schedules().put(format!("{round}"), past, Echo(round)).await.unwrap();
+        let (number, ran_at) = timeout(TIMEOUT, runs.recv()).await.unwrap().unwrap();
+        assert_eq!(number, round);
+        ran_at.duration_since(began_at)
+    })
+    .await;
+    worker.stop(Duration::from_secs(10)).await;
+}
+
+/// Like the test of a cancel request, for jobs that are no longer the worker's: deleted, and completed from outside.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
     let file = File::new();

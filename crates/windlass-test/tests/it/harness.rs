@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use windlass::schedule::Every;
 use windlass::{BoxError, Client, Ctx, Data, Job, MemoryStore, Next, Worker, next};
 use windlass_test::TestHarness;
 
@@ -212,4 +213,27 @@ async fn a_worker_that_cannot_start_is_an_error() {
     let harness = TestHarness::new(|client| Worker::new(client).handle(ship).handle(ship));
     let error = harness.drain_until_idle().await.unwrap_err();
     assert!(error.to_string().contains("two handlers"), "{error}");
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry)]
+struct Tick;
+
+async fn tick(job: Ctx<Tick>) -> Result<(), BoxError> {
+    job.occurrence().map(drop).ok_or_else(|| "a schedule starts this job".into())
+}
+
+#[tokio::test]
+async fn the_clock_is_turned_to_schedules_with_jitter() {
+    let harness = TestHarness::new(|client| {
+        let hourly = Every::new(60 * MINUTE).unwrap().jitter(30 * MINUTE);
+        let worker = Worker::new(client).handle(tick);
+        (0..5).fold(worker, |worker, number| worker.schedule(format!("{number}"), hourly.clone(), Tick))
+    });
+    assert_eq!(harness.drain_until_idle().await.unwrap().completed, 0);
+    for step in 0..10 {
+        harness.advance_to_next_due().expect("a schedule has a next occurrence");
+        let completed = harness.drain_until_idle().await.unwrap().completed;
+        assert!(completed > 0, "nothing has started in step {step}");
+    }
 }

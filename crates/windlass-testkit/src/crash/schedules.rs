@@ -41,8 +41,9 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 }
 ";
 
+/// The job of the schedules.
 #[derive(Serialize, Deserialize)]
-struct Tick;
+pub(crate) struct Tick;
 
 impl Job for Tick {
     const NAME: &'static str = "scheduled-tick";
@@ -53,7 +54,7 @@ impl Job for Tick {
 
 impl Entry for Tick {}
 
-async fn tick(job: Ctx<Tick>) -> Result<(), BoxError> {
+pub(crate) async fn tick(job: Ctx<Tick>) -> Result<(), BoxError> {
     job.occurrence().map(drop).ok_or_else(|| "a schedule starts this job".into())
 }
 

@@ -46,6 +46,36 @@ async fn an_expired_lease_of_its_own_causes_no_hot_loop() {
     check_calm(&store);
 }
 
+/// A worker that gets single jobs does not ask for the next due time after each.
+#[tokio::test(start_paused = true)]
+async fn single_jobs_cost_few_queries_and_delayed_ones_start_in_time() {
+    let (store, client) = faulty();
+    let _worker = Worker::new(&client).concurrency(2).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
+    let (queries, begun) = (store.calls("next_due"), Instant::now());
+    for _ in 0..50 {
+        let chain = client.start(task("x")).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
+        pass(Duration::from_millis(2)).await;
+    }
+    let (queries, took) = (store.calls("next_due") - queries, begun.elapsed());
+    assert!(took >= Duration::from_millis(100) && queries <= 4, "{queries} queries in {took:?}");
+    // The worker learns of the delayed job by its hint only: it got a job since it asked.
+    client.start(task("x")).await.unwrap();
+    let delayed = client.start(task("x")).after(Duration::from_millis(30)).await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    let begun = Instant::now();
+    client.wait(delayed).timeout(TIMEOUT).await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_millis(60), "{:?}", begun.elapsed());
+    // One hint for both jobs, with the due time of the first.
+    let later = plan(task("x")).after(Duration::from_millis(30));
+    let chains = client.start_many([plan(task("x")), later]).await.unwrap();
+    let begun = Instant::now();
+    client.wait(chains[1]).timeout(TIMEOUT).await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_millis(60), "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_full_worker_does_not_claim_a_wake_up() {
     let (_, client) = faulty();

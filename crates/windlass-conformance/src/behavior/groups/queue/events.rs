@@ -1,7 +1,7 @@
 //! Events of queues.
 
-use windlass_core::queue::{Events, Executed, QueueEvent};
-use windlass_core::{Capability, Client};
+use windlass_core::queue::{Events, Executed, FailureKind, QueueEvent};
+use windlass_core::{Capability, Client, Payload};
 
 use super::prelude::*;
 use crate::behavior::scene::Shared;
@@ -85,12 +85,13 @@ async fn life<S: Store>(scene: Scene<S>) {
         QueueEvent::Processing { id: id.clone(), attempt },
         QueueEvent::Failing { id: id.clone(), attempt, error: error.clone() },
         QueueEvent::Processing { id: id.clone(), attempt: 2 },
-        QueueEvent::Completed { id },
+        QueueEvent::Completed { id, result: text("") },
     ];
     assert_eq!(next(&scene, &mut events, 4).await, expected);
     queue.enqueue("fails", "x".to_owned()).await.unwrap();
     let told = next(&scene, &mut events, 5).await;
-    assert_eq!(told.last(), Some(&QueueEvent::Failed { id: "fails".to_owned(), error }));
+    let (id, kind, payload) = ("fails".to_owned(), FailureKind::Exhausted, text("x"));
+    assert_eq!(told.last(), Some(&QueueEvent::Failed { id, error, kind, payload }));
     queue.enqueue("off", "x".to_owned()).after(Duration::from_secs(60)).await.unwrap();
     queue.cancel("off").await.unwrap();
     let told = next(&scene, &mut events, 2).await;
@@ -134,7 +135,7 @@ async fn trouble<S: Store>(scene: Scene<S>) {
         QueueEvent::Queued { id: id.clone() },
         QueueEvent::Processing { id: id.clone(), attempt: 1 },
         QueueEvent::Error { error: "the hook is broken".to_owned() },
-        QueueEvent::Completed { id },
+        QueueEvent::Completed { id, result: text(&echoed("x", 1)) },
     ];
     assert_eq!(next(&scene, &mut events, 4).await, expected);
     scene.stop_consumers([consumer]).await;
@@ -152,10 +153,15 @@ async fn across<S: Store>(scene: Scene<S>) {
     let expected = [
         QueueEvent::Queued { id: id.clone() },
         QueueEvent::Processing { id: id.clone(), attempt: 1 },
-        QueueEvent::Completed { id },
+        QueueEvent::Completed { id, result: text(&echoed("x", 1)) },
     ];
     assert_eq!(next(&scene, &mut events, 3).await, expected);
     scene.stop_consumers([consumer]).await;
+}
+
+/// Returns a text as the queue stores it.
+fn text(text: &str) -> Option<Payload> {
+    Some(Payload::encode(text).unwrap())
 }
 
 /// Returns a client like that of another process.
