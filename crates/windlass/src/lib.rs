@@ -54,7 +54,8 @@ pub mod client {
     #[doc(inline)]
     pub use windlass_core::{
         CancelMode, Cancelled, ChainPages, ChainRef, ChangedChains, ClientBuilder, Completion, Destination,
-        InTx, IntoPlan, NoMore, Outside, OutsideStep, PendingAnnouncements, Start, Target, Tx, Wait,
+        InTx, IntoPlan, JobEvent, JobEventKind, JobEvents, NoMore, Outside, OutsideStep,
+        PendingAnnouncements, Start, Target, Tx, Wait,
     };
 }
 
@@ -123,7 +124,9 @@ pub mod notifier {
 /// Observers, which receive lifecycle events.
 pub mod observer {
     #[doc(inline)]
-    pub use windlass_core::{About, AboutWorker, Event, Log, NoObserver, Observer, Traced};
+    pub use windlass_core::{
+        About, AboutWorker, Activity, AttemptScope, Event, Log, NoObserver, Observer, StoreCall, Traced,
+    };
 }
 
 /// Clocks and points in time.
@@ -173,6 +176,13 @@ pub mod nats {
     pub use windlass_nats::*;
 }
 
+/// OpenTelemetry: metrics, traces and a Prometheus endpoint.
+#[cfg(feature = "otel")]
+pub mod otel {
+    #[doc(inline)]
+    pub use windlass_otel::*;
+}
+
 /// PostgreSQL store, with the transactions of your own driver.
 #[cfg(feature = "postgres")]
 pub mod postgres {
@@ -185,6 +195,13 @@ pub mod postgres {
 pub mod redis {
     #[doc(inline)]
     pub use windlass_redis::*;
+}
+
+/// HTTP API.
+#[cfg(feature = "server")]
+pub mod server {
+    #[doc(inline)]
+    pub use windlass_server::*;
 }
 
 /// SQLite store: the embedded default.
@@ -215,10 +232,18 @@ pub mod guide {
     pub mod monitoring {}
 
     #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/metrics.md")]
+    pub mod metrics {}
+
+    #[doc = include_str!("links.txt")]
     #[doc = include_str!("../docs/defaults.md")]
     pub mod defaults {}
 
     #[doc = include_str!("links.txt")]
     #[doc = include_str!("../docs/cli.md")]
     pub mod cli {}
+
+    #[doc = include_str!("links.txt")]
+    #[doc = include_str!("../docs/serve.md")]
+    pub mod serve {}
 }

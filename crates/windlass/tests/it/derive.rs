@@ -22,7 +22,8 @@ struct SendWelcome {
 }
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(entry, options = quick(), max_attempts = 2, output = f64)]
+#[job(entry, options = quick(), max_attempts = 2, renewal = MINUTE / 60, output = f64)]
+#[job(on_blocker_failure = OnBlockerFailure::Wait)]
 enum Price {
     Gold,
 }
@@ -76,7 +77,15 @@ fn the_derived_declarations_match_the_attribute() {
     assert_eq!(ProvisionAccount::NAME, "provision-account");
     assert_eq!((SendWelcome::NAME, SendWelcome::ALIASES), ("welcome", ["send-welcome", "greet"].as_slice()));
     assert_eq!((SendWelcome::options().max_attempts, SendWelcome::options().priority), (Some(5), -1));
-    assert_eq!(Price::options(), JobOptions { max_attempts: Some(2), ..quick() });
+    assert_eq!(
+        Price::options(),
+        JobOptions {
+            max_attempts: Some(2),
+            renewal: Some(MINUTE / 60),
+            on_blocker_failure: OnBlockerFailure::Wait,
+            ..quick()
+        }
+    );
     assert_eq!(
         Limited::options(),
         JobOptions {

@@ -1,0 +1,360 @@
+//! Records spans of chains, jobs, waits and attempts.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use opentelemetry::global::{BoxedSpan, BoxedTracer};
+use opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer,
+};
+use opentelemetry::{Context, KeyValue};
+use windlass_core::{About, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced};
+
+use crate::attributes::{self, BLOCKER, CHAIN_EXISTED, DUE_AT, ERROR_TYPE, NEXT_JOB, RESULT, STATUS};
+use crate::context::{parse, store};
+use crate::metrics::{error_type, result, status};
+use crate::recent::Recent;
+
+/// The maximum number of jobs whose creation is a span that is open, because the transaction is. If there are more, the
+/// oldest span ends.
+const OPEN_MAX: usize = 10_000;
+
+/// The number of jobs whose latest attempt is remembered, for a link from the next one.
+const ATTEMPTS_MAX: usize = 4_096;
+
+pub(crate) struct Spans {
+    tracer: BoxedTracer,
+    /// Spans of what is being created: until the commit or the rollback.
+    open: Mutex<Recent<JobId, Vec<(Traced, BoxedSpan)>>>,
+    /// The latest attempts of jobs that will be retried.
+    attempts: Mutex<Recent<JobId, Option<SpanContext>>>,
+    has_warned: AtomicBool,
+}
+
+impl Spans {
+    pub(crate) fn new(tracer: BoxedTracer) -> Self {
+        Self {
+            tracer,
+            open: Mutex::new(Recent::new(OPEN_MAX)),
+            attempts: Mutex::new(Recent::new(ATTEMPTS_MAX)),
+            has_warned: AtomicBool::new(false),
+        }
+    }
+
+    /// Begins the span of something that is about to be written. Returns the context to store with it.
+    pub(crate) fn begin(&self, traced: Traced, about: &About) -> Option<TraceContext> {
+        // A child of an unreadable context would be the root of a trace of its own.
+        let stored = match traced {
+            Traced::Chain => None,
+            Traced::Job => about.chain_trace.as_ref(),
+            Traced::Wait(_) => about.trace.as_ref(),
+        };
+        let stored = self.parent(stored).ok()?;
+        let caller = Context::current();
+        let (name, parent, links): (Cow<'static, str>, _, _) = match traced {
+            Traced::Chain => (format!("create chain {}", about.chain_type).into(), caller, Vec::new()),
+            Traced::Job => {
+                let attempt = caller.span().span_context().clone();
+                // For a continuation: the job before it, and the attempt that creates it.
+                let is_continuation = !about.cause_traces.is_empty();
+                let links =
+                    if is_continuation { self.links(&about.cause_traces, &attempt) } else { Vec::new() };
+                (format!("create {}", about.job_type).into(), stored, links)
+            }
+            Traced::Wait(_) => ("await chain".into(), stored, Vec::new()),
+        };
+        let mut attributes = attributes::span("create", "create", about);
+        if let Traced::Wait(chain) = traced {
+            attributes.push(KeyValue::new(BLOCKER, chain.to_string()));
+        }
+        let builder = SpanBuilder::from_name(name)
+            .with_kind(SpanKind::Producer)
+            .with_attributes(attributes)
+            .with_links(links);
+        let span = self.tracer.build_with_context(builder, &parent);
+        let context = store(span.span_context());
+        if span.is_recording() {
+            let dropped = lock(&self.open).update(about.job, |spans| spans.push((traced, span)));
+            // After the lock: the end of a span runs the processors of the application.
+            drop(dropped);
+        }
+        context
+    }
+
+    /// Ends the span of something that was not written.
+    pub(crate) fn rolled_back(&self, traced: Traced, about: &About) {
+        for mut span in self.take(about.job, |open| open == traced) {
+            span.set_attribute(KeyValue::new(ERROR_TYPE, "rolled_back"));
+            span.set_status(Status::error(
+                "not written: the transaction was rolled back, or the start was refused",
+            ));
+            span.end();
+        }
+    }
+
+    /// Ends the span of something for which no event follows.
+    pub(crate) fn unreported(&self, traced: Traced, about: &About) {
+        self.written(about.job, |open| open == traced);
+    }
+
+    /// Ends the span of a chain that was not created, because this one holds the key.
+    pub(crate) fn existed(
+        &self,
+        traced: Traced,
+        about: &About,
+        existing: ChainId,
+        trace: Option<&TraceContext>,
+    ) {
+        for mut span in self.take(about.job, |open| open == traced) {
+            span.set_attribute(KeyValue::new(CHAIN_EXISTED, existing.to_string()));
+            if let Some(context) = trace.and_then(|trace| self.parse(trace)) {
+                span.add_link(context, Vec::new());
+            }
+            span.end();
+        }
+    }
+
+    pub(crate) fn observe(&self, event: &Event) {
+        match event {
+            Event::ChainCreated(about) => self.written(about.job, |traced| traced == Traced::Chain),
+            Event::JobCreated(about) => self.written(about.job, |traced| traced != Traced::Chain),
+            Event::JobUnblocked(about) => self.resolved(about),
+            // An attempt has its own span.
+            Event::JobCompleted(about, next) if about.worker.is_none() => {
+                let next = next.map(|next| KeyValue::new(NEXT_JOB, next.to_string()));
+                self.settled_outside(about, "completed", next, Status::Ok);
+            }
+            Event::JobFailed(about, error) if about.worker.is_none() => {
+                let error = Status::error(error.as_str().to_owned());
+                self.settled_outside(about, "failed", None, error);
+            }
+            Event::ChainClosed(about, closed_as) => self.closed(about, status(*closed_as)),
+            _ => {}
+        }
+    }
+
+    /// Begins the span of an attempt. There is none if the stored context cannot be read: the span would be the root of a
+    /// trace of its own.
+    pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Result<AttemptSpan, InvalidContext> {
+        let parent = this.parent(about.trace.as_ref())?;
+        let before = lock(&this.attempts).remove(&about.job).flatten();
+        let links = before.into_iter().map(Link::with_context).collect();
+        let builder = SpanBuilder::from_name(format!("process {}", about.job_type))
+            .with_kind(SpanKind::Consumer)
+            .with_attributes(attributes::span("process", "process", about))
+            .with_links(links);
+        let span = this.tracer.build_with_context(builder, &parent);
+        let context = Context::new().with_span(span);
+        Ok(AttemptSpan {
+            spans: Arc::clone(this),
+            is_recording: context.span().is_recording(),
+            context,
+            stages: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Ends the spans of a job that was written.
+    fn written(&self, job: JobId, is: impl Fn(Traced) -> bool) {
+        for mut span in self.take(job, is) {
+            span.end();
+        }
+    }
+
+    /// Removes and returns open spans of a job.
+    fn take(&self, job: JobId, is: impl Fn(Traced) -> bool) -> Vec<BoxedSpan> {
+        let mut open = lock(&self.open);
+        let Some(spans) = open.remove(&job) else { return Vec::new() };
+        let (taken, left): (Vec<_>, Vec<_>) = spans.into_iter().partition(|(traced, _)| is(*traced));
+        // Cannot be one too many: an entry was just removed.
+        let dropped = if left.is_empty() { Vec::new() } else { open.update(job, |spans| *spans = left) };
+        drop(open);
+        drop(dropped);
+        taken.into_iter().map(|(_, span)| span).collect()
+    }
+
+    /// Records that a job no longer waits: a span for each of its waits.
+    fn resolved(&self, about: &About) {
+        for wait in &about.wait_traces {
+            let Some(parent) = self.parse(wait).filter(SpanContext::is_sampled) else { continue };
+            let builder = SpanBuilder::from_name("resolve chain")
+                .with_kind(SpanKind::Consumer)
+                .with_attributes(attributes::span("resolve", "settle", about))
+                .with_links(self.links(&about.cause_traces, &SpanContext::NONE));
+            self.tracer.build_with_context(builder, &remote(Some(parent))).end();
+        }
+    }
+
+    fn settled_outside(&self, about: &About, result: &'static str, next: Option<KeyValue>, end: Status) {
+        let Some(parent) = about.trace.as_ref().and_then(|trace| self.parse(trace)) else { return };
+        if !parent.is_sampled() {
+            return;
+        }
+        let caller = Context::map_current(|context| context.span().span_context().clone());
+        let mut attributes = attributes::span("settle", "settle", about);
+        attributes.push(KeyValue::new(RESULT, result));
+        attributes.extend(next);
+        let builder = SpanBuilder::from_name(format!("settle {}", about.job_type))
+            .with_kind(SpanKind::Consumer)
+            .with_attributes(attributes)
+            .with_links(self.links(&[], &caller));
+        let mut span = self.tracer.build_with_context(builder, &remote(Some(parent)));
+        span.set_status(end);
+        span.end();
+    }
+
+    fn closed(&self, about: &About, status: &'static str) {
+        let Some(parent) = about.chain_trace.as_ref().and_then(|trace| self.parse(trace)) else { return };
+        if !parent.is_sampled() {
+            return;
+        }
+        let mut attributes = attributes::span("close", "settle", about);
+        attributes.push(KeyValue::new(STATUS, status));
+        let name = format!("close chain {}", about.chain_type);
+        let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_attributes(attributes);
+        self.tracer.build_with_context(builder, &remote(Some(parent))).end();
+    }
+
+    /// Returns the context of a stored parent, or an empty one if none is stored.
+    fn parent(&self, trace: Option<&TraceContext>) -> Result<Context, InvalidContext> {
+        let parse = |trace| self.parse(trace).ok_or(InvalidContext);
+        Ok(remote(trace.map(parse).transpose()?))
+    }
+
+    fn links(&self, traces: &[TraceContext], further: &SpanContext) -> Vec<Link> {
+        let further = Some(further.clone()).filter(SpanContext::is_valid);
+        let contexts = traces.iter().filter_map(|trace| self.parse(trace)).chain(further);
+        contexts.map(Link::with_context).collect()
+    }
+
+    /// Parses a stored context. Warns once if one is malformed: another program wrote it.
+    fn parse(&self, trace: &TraceContext) -> Option<SpanContext> {
+        let context = parse(trace);
+        if context.is_none() && !self.has_warned.swap(true, Ordering::Relaxed) {
+            let context = trace.as_str();
+            tracing::warn!(target: "windlass", context, "a stored trace context is malformed and is ignored; further ones are not logged");
+        }
+        context
+    }
+}
+
+fn remote(parent: Option<SpanContext>) -> Context {
+    match parent {
+        Some(parent) => Context::new().with_remote_span_context(parent),
+        None => Context::new(),
+    }
+}
+
+/// A stored trace context could not be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InvalidContext;
+
+/// The span of one attempt.
+pub(crate) struct AttemptSpan {
+    spans: Arc<Spans>,
+    context: Context,
+    is_recording: bool,
+    /// The spans of `prepare` and `finish`, while they are open.
+    stages: Mutex<[Option<BoxedSpan>; 2]>,
+    has_ended: AtomicBool,
+}
+
+impl AttemptSpan {
+    /// Makes the span current on this thread, also if it is not sampled: then the handler's own spans are not sampled
+    /// either.
+    pub(crate) fn enter(&self) -> Box<dyn Any> {
+        Box::new(self.context.clone().attach())
+    }
+
+    pub(crate) fn began(&self, stage: Stage) {
+        if self.is_recording {
+            let (name, index) = stage_name(stage);
+            let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Internal);
+            let span = self.spans.tracer.build_with_context(builder, &self.context);
+            if let Some(open) = lock(&self.stages).get_mut(index) {
+                *open = Some(span);
+            }
+        }
+    }
+
+    pub(crate) fn closed(&self, stage: Stage, error: Option<&str>) {
+        let (_, index) = stage_name(stage);
+        let span = lock(&self.stages).get_mut(index).and_then(Option::take);
+        if let Some(mut span) = span {
+            if let Some(error) = error {
+                span.set_attribute(KeyValue::new(ERROR_TYPE, "rolled_back"));
+                span.set_status(Status::error(error.to_owned()));
+            }
+            span.end();
+        }
+    }
+
+    pub(crate) fn ended(&self, about: &About, ended: &Ended) {
+        self.has_ended.store(true, Ordering::Release);
+        let span = self.context.span();
+        if !self.is_recording {
+            return;
+        }
+        if let Ended::Retried { .. } | Ended::Rescheduled { .. } | Ended::Released = ended {
+            let context = span.span_context().clone();
+            let _ = lock(&self.spans.attempts).update(about.job, |latest| *latest = Some(context));
+        }
+        span.set_attribute(KeyValue::new(RESULT, result(ended)));
+        match ended {
+            Ended::Retried { at, .. } | Ended::Rescheduled { at } => {
+                span.set_attribute(KeyValue::new(DUE_AT, at.to_string()));
+            }
+            Ended::Continued(next) => span.set_attribute(KeyValue::new(NEXT_JOB, next.to_string())),
+            _ => {}
+        }
+        match (error_type(ended), ended.error()) {
+            (Some(kind), error) => {
+                span.set_attribute(KeyValue::new(ERROR_TYPE, kind));
+                let text = error.map_or(kind, |error| error.as_str());
+                span.set_status(Status::error(text.to_owned()));
+            }
+            (None, _) => span.set_status(Status::Ok),
+        }
+        span.end();
+    }
+}
+
+/// An attempt that ends without a result: its task was dropped, or the process stops.
+impl Drop for AttemptSpan {
+    fn drop(&mut self) {
+        if self.is_recording && !self.has_ended.load(Ordering::Acquire) {
+            let span = self.context.span();
+            span.set_attribute(KeyValue::new(ERROR_TYPE, "dropped"));
+            span.set_status(Status::error("the attempt was dropped before its end was stored"));
+            span.end();
+        }
+    }
+}
+
+const fn stage_name(stage: Stage) -> (&'static str, usize) {
+    match stage {
+        Stage::Prepare => ("prepare", 0),
+        Stage::Finish => ("finish", 1),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Spans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spans").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for AttemptSpan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptSpan")
+            .field("context", self.context.span().span_context())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,167 @@
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use opentelemetry::global::BoxedTracer;
+use opentelemetry::metrics::{Meter, MeterProvider};
+use opentelemetry::trace::{Span, Tracer, TracerProvider};
+use windlass_core::{
+    About, Activity, AttemptScope, ChainId, Client, Ended, Event, Observer, Stage, Store, TraceContext,
+    Traced,
+};
+
+use crate::attributes::Types;
+use crate::metrics::{BusySlot, Metrics};
+use crate::spans::{AttemptSpan, InvalidContext, Spans};
+use crate::state::StateGauges;
+
+/// The name of the meter and the tracer.
+const SCOPE: &str = "windlass";
+
+/// Reports metrics and traces of the jobs of a client. Cheap to clone; clones share everything.
+///
+/// Add it to a client with [`ClientBuilder::observer`](windlass_core::ClientBuilder::observer).
+#[derive(Clone, Default)]
+pub struct Telemetry {
+    metrics: Option<Arc<Metrics>>,
+    spans: Option<Arc<Spans>>,
+    meter: Option<Meter>,
+    types: Arc<Types>,
+}
+
+impl Telemetry {
+    /// Creates an observer that reports nothing. Call [`metrics`](Self::metrics), [`traces`](Self::traces) or both.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Records metrics with the meters of this provider.
+    #[must_use]
+    pub fn metrics(mut self, provider: &impl MeterProvider) -> Self {
+        let meter = provider.meter(SCOPE);
+        self.metrics = Some(Arc::new(Metrics::new(&meter, Arc::clone(&self.types))));
+        self.meter = Some(meter);
+        self
+    }
+
+    /// Records spans with the tracers of this provider. Its sampler decides which. Use a sampler that respects the
+    /// decision of the parent, which is the default: otherwise parts of a trace are missing.
+    #[must_use]
+    pub fn traces<P>(mut self, provider: &P) -> Self
+    where
+        P: TracerProvider<Tracer: Tracer<Span: Span + Send + Sync + 'static> + Send + Sync + 'static>,
+    {
+        let tracer = BoxedTracer::new(Box::new(provider.tracer(SCOPE)));
+        self.spans = Some(Arc::new(Spans::new(tracer)));
+        self
+    }
+
+    /// Reports the jobs in the store, by type and status, until the returned guard is dropped. Must be called inside a
+    /// tokio runtime. Does nothing without [`metrics`](Self::metrics).
+    ///
+    /// Call this in every process that can report. They elect one among them by a lock in the store, and only that one
+    /// queries the store and reports. If it stops, another one takes over within half a minute.
+    #[must_use = "the gauges are no longer reported when this is dropped"]
+    pub fn watch_state<S: Store + ?Sized>(&self, client: &Client<S>) -> StateGauges {
+        StateGauges::start(self.meter.as_ref(), &self.types, client.clone())
+    }
+}
+
+impl Observer for Telemetry {
+    fn observe(&self, event: &Event) {
+        if let Some(metrics) = &self.metrics {
+            metrics.observe(event);
+        }
+        if let Some(spans) = &self.spans {
+            spans.observe(event);
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.metrics.is_some() || self.spans.is_some()
+    }
+
+    fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
+        self.spans.as_ref()?.begin(traced, about)
+    }
+
+    fn rolled_back(&self, traced: Traced, about: &About) {
+        if let Some(spans) = &self.spans {
+            spans.rolled_back(traced, about);
+        }
+    }
+
+    fn existed(&self, traced: Traced, about: &About, existing: ChainId, trace: Option<&TraceContext>) {
+        if let Some(spans) = &self.spans {
+            spans.existed(traced, about, existing, trace);
+        }
+        if let (Some(metrics), Traced::Chain) = (&self.metrics, traced) {
+            metrics.existed(about);
+        }
+    }
+
+    fn unreported(&self, traced: Traced, about: &About) {
+        if let Some(spans) = &self.spans {
+            spans.unreported(traced, about);
+        }
+    }
+
+    fn measure(&self, activity: &Activity) {
+        if let Some(metrics) = &self.metrics {
+            metrics.measure(activity);
+        }
+    }
+
+    fn attempt(&self, about: &About) -> Option<Box<dyn AttemptScope>> {
+        let span = self.spans.as_ref().map(|spans| Spans::attempt(spans, about));
+        if let (Some(metrics), Some(Err(InvalidContext))) = (&self.metrics, &span) {
+            metrics.context_invalid();
+        }
+        let metrics =
+            self.metrics.as_ref().map(|metrics| (Arc::clone(metrics), Metrics::occupy(metrics, about)));
+        Some(Box::new(Scope { metrics, span: span.and_then(Result::ok) }))
+    }
+}
+
+/// An attempt of this process.
+#[derive(Debug)]
+struct Scope {
+    metrics: Option<(Arc<Metrics>, BusySlot)>,
+    span: Option<AttemptSpan>,
+}
+
+impl AttemptScope for Scope {
+    fn enter(&self) -> Option<Box<dyn Any>> {
+        self.span.as_ref().map(AttemptSpan::enter)
+    }
+
+    fn began(&self, stage: Stage) {
+        if let Some(span) = &self.span {
+            span.began(stage);
+        }
+    }
+
+    fn closed(&self, stage: Stage, error: Option<&str>) {
+        if let Some(span) = &self.span {
+            span.closed(stage, error);
+        }
+    }
+
+    fn ended(&self, about: &About, ended: &Ended) {
+        if let Some((metrics, slot)) = &self.metrics {
+            slot.release();
+            metrics.ended(about, ended);
+        }
+        if let Some(span) = &self.span {
+            span.ended(about, ended);
+        }
+    }
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (metrics, traces) = (self.metrics.is_some(), self.spans.is_some());
+        f.debug_struct("Telemetry").field("metrics", &metrics).field("traces", &traces).finish()
+    }
+}

@@ -1,0 +1,244 @@
+//! An OTLP receiver over gRPC or HTTP, and a drawing of the spans that it got.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::routing::post;
+use opentelemetry_otlp::{MetricExporter, Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::SdkMeterProvider;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use prost::Message;
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+/// What a receiver has received. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Received(Arc<Mutex<Data>>);
+
+#[derive(Debug, Default)]
+struct Data {
+    /// The spans, each with the name of its service.
+    spans: Vec<(String, Span)>,
+    metrics: Vec<String>,
+}
+
+/// Whether a receiver or an exporter uses gRPC or HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Grpc,
+    Http,
+}
+
+/// Starts a receiver on a free port. Returns its endpoint.
+pub(crate) async fn receive(wire: Wire) -> (Received, String) {
+    let received = Received::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    match wire {
+        Wire::Grpc => {
+            let server = tonic::transport::Server::builder()
+                .add_service(TraceServiceServer::new(received.clone()))
+                .add_service(MetricsServiceServer::new(received.clone()));
+            tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        }
+        Wire::Http => {
+            let traces = |State(received): State<Received>, body: Bytes| async move {
+                received.take_traces(ExportTraceServiceRequest::decode(body).unwrap());
+            };
+            let metrics = |State(received): State<Received>, body: Bytes| async move {
+                received.take_metrics(ExportMetricsServiceRequest::decode(body).unwrap());
+            };
+            let router = Router::new().route("/v1/traces", post(traces)).route("/v1/metrics", post(metrics));
+            let server = axum::serve(listener, router.with_state(received.clone()));
+            tokio::spawn(async move { server.await.unwrap() });
+        }
+    }
+    (received, endpoint)
+}
+
+/// The time after which an exporter gives up.
+pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Creates providers that export to this endpoint.
+pub(crate) fn providers(wire: Wire, endpoint: &str, service: &str) -> (SdkTracerProvider, SdkMeterProvider) {
+    let resource = || Resource::builder().with_service_name(service.to_owned()).build();
+    let (spans, metrics) = match wire {
+        Wire::Grpc => {
+            let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint);
+            let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint);
+            (spans.with_timeout(EXPORT_TIMEOUT).build(), metrics.with_timeout(EXPORT_TIMEOUT).build())
+        }
+        Wire::Http => {
+            let spans = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
+            let spans = spans.with_endpoint(format!("{endpoint}/v1/traces"));
+            let metrics = MetricExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
+            let metrics = metrics.with_endpoint(format!("{endpoint}/v1/metrics"));
+            (spans.with_timeout(EXPORT_TIMEOUT).build(), metrics.with_timeout(EXPORT_TIMEOUT).build())
+        }
+    };
+    let traces = SdkTracerProvider::builder().with_resource(resource()).with_batch_exporter(spans.unwrap());
+    let metrics =
+        SdkMeterProvider::builder().with_resource(resource()).with_periodic_exporter(metrics.unwrap());
+    (traces.build(), metrics.build())
+}
+
+/// Exports everything. On a thread of its own, because it blocks.
+pub(crate) async fn flush(traces: SdkTracerProvider, metrics: SdkMeterProvider) {
+    let flush = move || {
+        traces.force_flush().unwrap();
+        metrics.force_flush().unwrap();
+    };
+    tokio::task::spawn_blocking(flush).await.unwrap();
+}
+
+impl Received {
+    fn take_traces(&self, request: ExportTraceServiceRequest) {
+        for resource in request.resource_spans {
+            let attributes = resource.resource.unwrap_or_default().attributes;
+            let service = attributes.into_iter().find(|attribute| attribute.key == "service.name");
+            let service = match service.and_then(|service| service.value?.value) {
+                Some(Value::StringValue(service)) => service,
+                _ => String::new(),
+            };
+            let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
+            self.0.lock().unwrap().spans.extend(spans.map(|span| (service.clone(), span)));
+        }
+    }
+
+    fn take_metrics(&self, request: ExportMetricsServiceRequest) {
+        let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
+        let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
+        self.0.lock().unwrap().metrics.extend(names);
+    }
+
+    /// Returns the names of the metrics, sorted.
+    pub(crate) fn metrics(&self) -> Vec<String> {
+        let mut names = self.0.lock().unwrap().metrics.clone();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Returns the spans with this name.
+    pub(crate) fn named(&self, name: &str) -> Vec<Span> {
+        let data = self.0.lock().unwrap();
+        data.spans.iter().map(|(_, span)| span).filter(|span| span.name == name).cloned().collect()
+    }
+
+    /// Returns the number of spans.
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap().spans.len()
+    }
+
+    /// Draws the spans as trees, siblings in the order of their start. A line has the name, the kind, the service in
+    /// brackets if `services` says so, the status if it is an error, and the names of the linked spans.
+    pub(crate) fn draw(&self, services: bool) -> String {
+        let data = self.0.lock().unwrap();
+        let by_id: BTreeMap<&[u8], &Span> =
+            data.spans.iter().map(|(_, span)| (&*span.span_id, span)).collect();
+        let mut children = BTreeMap::<&[u8], Vec<&(String, Span)>>::new();
+        for entry in &data.spans {
+            let parent = &*entry.1.parent_span_id;
+            // The parent of a root may be a span that nobody exported.
+            let parent = if by_id.contains_key(parent) { parent } else { &[] };
+            children.entry(parent).or_default().push(entry);
+        }
+        for siblings in children.values_mut() {
+            siblings.sort_by_key(|(_, span)| (span.start_time_unix_nano, span.name.clone()));
+        }
+        let mut drawing = String::new();
+        draw_below(&[], 0, &children, &by_id, services, &mut drawing);
+        drawing
+    }
+}
+
+fn draw_below(
+    parent: &[u8],
+    depth: usize,
+    children: &BTreeMap<&[u8], Vec<&(String, Span)>>,
+    by_id: &BTreeMap<&[u8], &Span>,
+    services: bool,
+    drawing: &mut String,
+) {
+    for (service, span) in children.get(parent).into_iter().flatten() {
+        let kind = match SpanKind::try_from(span.kind).unwrap() {
+            SpanKind::Producer => "producer",
+            SpanKind::Consumer => "consumer",
+            SpanKind::Server => "server",
+            _ => "internal",
+        };
+        write!(drawing, "{}{} ({kind})", "  ".repeat(depth), span.name).unwrap();
+        if services {
+            write!(drawing, " [{service}]").unwrap();
+        }
+        if let Some(status) = span.status.as_ref().filter(|status| status.code() == StatusCode::Error) {
+            write!(drawing, " ERROR {}", status.message).unwrap();
+        }
+        let mut links: Vec<_> = span
+            .links
+            .iter()
+            .map(|link| by_id.get(&*link.span_id).map_or("?", |span| span.name.as_str()))
+            .collect();
+        links.sort_unstable();
+        if !links.is_empty() {
+            write!(drawing, " -> {}", links.join(", ")).unwrap();
+        }
+        drawing.push('\n');
+        draw_below(&span.span_id, depth + 1, children, by_id, services, drawing);
+    }
+}
+
+/// Returns an attribute of a span as text.
+pub(crate) fn attribute(span: &Span, key: &str) -> Option<String> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == key)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text.clone()),
+        Value::IntValue(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Received {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.take_traces(request.into_inner());
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Received {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.take_metrics(request.into_inner());
+        Ok(Response::new(ExportMetricsServiceResponse::default()))
+    }
+}

@@ -1,0 +1,181 @@
+//! Bulk operations.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use windlass_core::command::{Command, CompleteFromOutside, GetJobs, Reply, Step};
+use windlass_core::{BoxFuture, Client, Decorator, ErrorText, MemoryStore, RequestId, Result, Store};
+use windlass_server::BULK_MAX;
+
+use crate::harness::{Api, until};
+
+/// Starts an operation and returns it when it has ended.
+async fn run(api: &Api, body: Value) -> Value {
+    let started = api.post("/bulk", body).await;
+    assert_eq!(started.status, 202, "{}", started.json);
+    let path = format!("/bulk/{}", started.json["id"].as_str().unwrap());
+    until("the operation has ended", async || api.get(&path).await.ok()["state"] != "running").await;
+    api.get(&path).await.ok()
+}
+
+#[tokio::test]
+async fn failed_chains_are_retried_once() {
+    let api = Api::new();
+    for _ in 0..250 {
+        api.start_failed("mail").await;
+    }
+    let other = api.start_failed("other").await;
+    let ended = run(&api, json!({"action": "retry", "filter": {"types": ["mail"]}})).await;
+    assert_eq!(
+        (&ended["state"], &ended["visited"], &ended["changed"]),
+        (&json!("completed"), &json!(250), &json!(250))
+    );
+    assert_eq!((&ended["started_by"], &ended["filter"]["statuses"]), (&json!("admin"), &json!(["failed"])));
+    assert_eq!(api.get("/types/mail").await.ok()["pending"], 250);
+    assert_eq!(api.get(&format!("/chains/{other}")).await.ok()["status"], "failed");
+    let lines = api.audit.lines();
+    let (begin, end) = (&lines[lines.len() - 2], &lines[lines.len() - 1]);
+    assert_eq!((&begin["action"], &begin["filter"]["types"]), (&json!("bulk-retry"), &json!(["mail"])));
+    assert_eq!((&end["outcome"], &end["changed"]), (&json!("completed"), &json!(250)));
+}
+
+/// A store on which each retried chain fails again at once, and on which each cancel waits for a permit.
+#[derive(Debug)]
+struct Staged {
+    inner: MemoryStore,
+    permits: Arc<Semaphore>,
+}
+
+impl Decorator for Staged {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(async move {
+            if matches!(command, Command::Cancel(_)) {
+                self.permits.acquire().await.unwrap().forget();
+            }
+            let retried = match &command {
+                Command::Retry(retry) => retry.chains.iter().map(|target| target.job).collect(),
+                _ => Vec::new(),
+            };
+            let reply = self.forward(command).await;
+            for job in self.inner.get_jobs(GetJobs { jobs: retried }).await?.jobs.into_iter().flatten() {
+                let steps = vec![Step::Fail { error: ErrorText::new("again"), retention: None }];
+                let (request, version) = (RequestId::new(), job.version);
+                let fail = CompleteFromOutside { request, job: job.id, version, steps };
+                self.inner.complete_from_outside(fail).await?;
+            }
+            reply
+        })
+    }
+}
+
+fn staged(permits: usize) -> (Api, Arc<Semaphore>) {
+    let permits = Arc::new(Semaphore::new(permits));
+    let store = Staged { inner: MemoryStore::new(), permits: Arc::clone(&permits) };
+    (Api::on(Client::new(store).into_dyn(), |server| server), permits)
+}
+
+#[tokio::test]
+async fn a_chain_that_fails_again_is_not_visited_again() {
+    let (api, _) = staged(0);
+    for _ in 0..120 {
+        api.start_failed("mail").await;
+    }
+    let ended = run(&api, json!({"action": "retry", "filter": {"statuses": ["failed"]}})).await;
+    assert_eq!((&ended["state"], &ended["visited"]), (&json!("completed"), &json!(120)));
+    let chains = api.get("/chains?limit=1000").await.ok()["chains"].clone();
+    let versions: BTreeSet<_> = chains
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|chain| (chain["status"].to_string(), chain["version"].to_string()))
+        .collect();
+    // Failed once (1), retried (2), and failed again (3).
+    assert_eq!(versions, BTreeSet::from([("\"failed\"".to_owned(), "3".to_owned())]));
+}
+
+#[tokio::test]
+async fn chains_are_cancelled_and_deleted_by_filter() {
+    let api = Api::new();
+    for _ in 0..3 {
+        api.start("mail").await;
+    }
+    api.acquire("mail").await;
+    api.start("mail").await;
+    let ended = run(&api, json!({"action": "cancel", "filter": {"types": ["mail"]}, "dry_run": true})).await;
+    assert_eq!(
+        (&ended["changed"], api.get("/types/mail").await.ok()["cancelled"].clone()),
+        (&json!(4), json!(0))
+    );
+    let ended = run(&api, json!({"action": "cancel", "filter": {"types": ["mail"]}})).await;
+    assert_eq!((&ended["changed"], &ended["skipped"]), (&json!(1), &json!(3)));
+    assert!(ended["reason"].as_str().unwrap().contains("running"));
+    let ended = run(&api, json!({"action": "cancel", "filter": {"types": ["mail"]}, "running": true})).await;
+    assert_eq!((&ended["changed"], &ended["skipped"]), (&json!(3), &json!(0)));
+    let ended = run(&api, json!({"action": "delete", "filter": {"statuses": ["cancelled"]}})).await;
+    assert_eq!((&ended["changed"], &ended["visited"]), (&json!(1), &json!(1)));
+    assert_eq!(api.get("/types/mail").await.ok()["running"], 3, "running chains remain");
+    assert_eq!(api.get("/bulk").await.ok()["operations"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn an_operation_can_be_aborted() {
+    let (api, permits) = staged(5);
+    for _ in 0..250 {
+        api.start("mail").await;
+    }
+    let started = api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["mail"]}})).await.ok();
+    let path = format!("/bulk/{}", started["id"].as_str().unwrap());
+    until("five chains are cancelled", async || api.get(&path).await.ok()["changed"] == 5).await;
+    assert_eq!(api.get(&path).await.ok()["state"], "running");
+    let abort = format!("{path}/abort");
+    // The abort waits for the chain that is being cancelled.
+    let (aborted, ()) = tokio::join!(api.post(&abort, json!({})), async {
+        until("the abort is in the audit log", async || {
+            api.audit.lines().last().unwrap()["action"] == "abort-bulk"
+        })
+        .await;
+        permits.add_permits(1_000);
+    });
+    let aborted = aborted.ok();
+    assert_eq!((&aborted["state"], &aborted["changed"]), (&json!("aborted"), &json!(6)));
+    assert_eq!(api.get("/types/mail").await.ok()["cancelled"], 6, "nothing changes after the abort");
+    let again = api.post(&abort, json!({})).await.ok();
+    assert_eq!(again["state"], "aborted");
+}
+
+#[tokio::test]
+async fn only_a_few_operations_run_at_a_time() {
+    let (api, _) = staged(0);
+    api.start("mail").await;
+    let body = json!({"action": "cancel", "filter": {"types": ["mail"]}});
+    for _ in 0..BULK_MAX {
+        api.post("/bulk", body.clone()).await.ok();
+    }
+    api.post("/bulk", body).await.refused(409);
+}
+
+#[tokio::test]
+async fn unclear_operations_are_refused() {
+    let api = Api::new();
+    for body in [
+        json!({"action": "retry", "filter": {}}),
+        json!({"action": "retry", "filter": {"statuses": ["pending"]}}),
+        json!({"action": "cancel", "filter": {"statuses": ["failed"]}}),
+        json!({"action": "delete", "filter": {"statuses": ["running"]}}),
+        json!({"action": "retry", "filter": {"types": ["a"]}, "running": true}),
+        json!({"action": "explode", "filter": {"types": ["a"]}}),
+        json!({"action": "retry", "filter": {"types": ["a"], "odd": 1}}),
+        json!({"action": "retry"}),
+    ] {
+        api.post("/bulk", body).await.refused(400);
+    }
+    assert!(api.audit.lines().is_empty());
+}

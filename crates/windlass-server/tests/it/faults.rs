@@ -1,0 +1,193 @@
+//! Stores that fail or are busy at the wrong moment.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use windlass_core::command::{
+    CancelReply, Cancelled, Command, CompleteFromOutside, Reply, Retried, Retry, RetryReply, RetryTarget,
+    Ripple, Step,
+};
+use windlass_core::{
+    BoxFuture, ChainId, Client, Decorator, Error, ErrorKind, ErrorText, MemoryStore, RequestId, Result, Store,
+};
+
+use crate::harness::{Api, until};
+
+/// A store on which some chains are locked by another transaction, and which can stop to answer queries after a change.
+#[derive(Debug)]
+struct Faulty {
+    inner: MemoryStore,
+    faults: Arc<Faults>,
+    is_failing: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// The ids of the chains that are locked.
+    locked: Mutex<Vec<String>>,
+    fails_after_changes: AtomicBool,
+}
+
+impl Decorator for Faulty {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(async move {
+            let is_change = matches!(
+                command,
+                Command::Cancel(_)
+                    | Command::Retry(_)
+                    | Command::Create(_)
+                    | Command::CompleteFromOutside(_)
+                    | Command::Trigger(_)
+            );
+            if self.is_failing.load(Ordering::SeqCst) && !is_change {
+                return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
+            }
+            if is_change && self.faults.fails_after_changes.load(Ordering::SeqCst) {
+                self.is_failing.store(true, Ordering::SeqCst);
+            }
+            let text = format!("{command:?}");
+            let is_locked = self.faults.locked.lock().unwrap().iter().any(|id| text.contains(id));
+            match command {
+                Command::Cancel(_) if is_locked => {
+                    let (chains, ripple) = (vec![Cancelled::Busy], Ripple::default());
+                    Ok(Reply::Cancel(CancelReply { chains, ripple }))
+                }
+                Command::Retry(_) if is_locked => {
+                    Ok(Reply::Retry(RetryReply { chains: vec![Retried::Busy], deferred: false }))
+                }
+                command => self.forward(command).await,
+            }
+        })
+    }
+}
+
+fn faulty() -> (Api, Arc<Faults>) {
+    let (faults, is_failing) = (Arc::<Faults>::default(), AtomicBool::new(false));
+    let store = Faulty { inner: MemoryStore::new(), faults: Arc::clone(&faults), is_failing };
+    (Api::on(Client::new(store).into_dyn(), |server| server), faults)
+}
+
+#[tokio::test]
+async fn a_locked_chain_does_not_end_a_bulk_operation() {
+    let (api, faults) = faulty();
+    for action in ["cancel", "retry"] {
+        let mut chains = Vec::new();
+        for _ in 0..3 {
+            let chain = api.start(action).await;
+            if action == "retry" {
+                api.post(&format!("/chains/{chain}/cancel"), json!({})).await.ok();
+            }
+            chains.push(chain);
+        }
+        faults.locked.lock().unwrap().push(chains[1].clone());
+        let statuses = if action == "retry" { json!(["cancelled"]) } else { json!(["pending"]) };
+        let body = json!({"action": action, "filter": {"types": [action], "statuses": statuses}});
+        let started = api.post("/bulk", body).await.ok();
+        let path = format!("/bulk/{}", started["id"].as_str().unwrap());
+        until("the operation has ended", async || api.get(&path).await.ok()["state"] != "running").await;
+        let ended = api.get(&path).await.ok();
+        assert_eq!(ended["state"], "completed", "{ended}");
+        assert_eq!((&ended["changed"], &ended["skipped"]), (&json!(2), &json!(1)), "{ended}");
+        assert!(ended["reason"].as_str().unwrap().contains("locked"), "{ended}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_was_made_is_not_reported_as_an_error() {
+    type Change = fn(&str) -> (String, serde_json::Value);
+    let changes: [(Change, &str); 5] = [
+        (|chain| (format!("/chains/{chain}/complete"), json!({"output": 1})), "completed"),
+        (|chain| (format!("/chains/{chain}/trigger"), json!({})), "pending"),
+        (|_| ("/chains".to_owned(), json!({"type": "mail", "wait_ms": 1})), "pending"),
+        (|_| ("/queues/mail/jobs".to_owned(), json!({"id": "a"})), "pending"),
+        (|_| ("/queues/mail/jobs".to_owned(), json!({"id": "a", "wait_ms": 1})), "pending"),
+    ];
+    for (change, status) in changes {
+        let (api, faults) = faulty();
+        let chain = api.start("mail").await;
+        faults.fails_after_changes.store(true, Ordering::SeqCst);
+        let (path, body) = change(&chain);
+        let answer = api.post(&path, body).await.ok();
+        let shown = answer.get("status").or(answer.get("state")).unwrap();
+        assert_eq!(shown, status, "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_bulk_operation_with_the_same_id_starts_once() {
+    let api = Api::new();
+    let chain = api.start("mail").await;
+    let id = ChainId::new().to_string();
+    let body = json!({"id": id, "action": "cancel", "filter": {"types": ["mail"]}});
+    for _ in 0..3 {
+        let started = api.post("/bulk", body.clone()).await;
+        assert_eq!((started.status.as_u16(), &started.json["id"]), (202, &json!(id)));
+    }
+    let path = format!("/bulk/{id}");
+    until("the operation has ended", async || api.get(&path).await.ok()["state"] != "running").await;
+    assert_eq!(api.get("/bulk").await.ok()["operations"].as_array().unwrap().len(), 1);
+    assert_eq!(api.get(&format!("/chains/{chain}")).await.ok()["status"], "cancelled");
+    let begun: Vec<_> =
+        api.audit.lines().into_iter().filter(|line| line["action"] == "bulk-cancel").collect();
+    assert_eq!(begun.len(), 1, "{begun:?}");
+    assert_eq!((&begun[0]["targets"][0]["operation"], begun[0]["cutoff"].is_string()), (&json!(id), true));
+    let other = json!({"id": id, "action": "cancel", "filter": {"types": ["other"]}});
+    api.post("/bulk", other).await.refused(409);
+    // An operation that has ended cannot be aborted.
+    let lines = api.audit.lines().len();
+    assert_eq!(api.post(&format!("{path}/abort"), json!({})).await.ok()["state"], "completed");
+    assert_eq!(api.audit.lines().len(), lines);
+}
+
+/// A store on which a rival retries a failed chain, which fails again, right after the chain was queried.
+#[derive(Debug)]
+struct Rival {
+    inner: MemoryStore,
+    is_armed: Arc<AtomicBool>,
+}
+
+impl Decorator for Rival {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(async move {
+            let reply = self.forward(command).await?;
+            if let Reply::GetChains(found) = &reply
+                && self.is_armed.swap(false, Ordering::SeqCst)
+            {
+                let job = &found.chains[0].as_ref().unwrap().latest;
+                let chains = vec![RetryTarget { job: job.id, version: job.version }];
+                self.inner.retry(Retry { chains }).await?;
+                let steps = vec![Step::Fail { error: ErrorText::new("again"), retention: None }];
+                let (request, version) = (RequestId::new(), job.version.next());
+                let fail = CompleteFromOutside { request, job: job.id, version, steps };
+                self.inner.complete_from_outside(fail).await?;
+            }
+            Ok(reply)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_retry_concerns_only_the_failure_that_was_seen() {
+    let is_armed = Arc::<AtomicBool>::default();
+    let store = Rival { inner: MemoryStore::new(), is_armed: Arc::clone(&is_armed) };
+    let api = Api::on(Client::new(store).into_dyn(), |server| server);
+    let chain = api.start_failed("mail").await;
+    is_armed.store(true, Ordering::SeqCst);
+    let shown = api.post(&format!("/chains/{chain}/retry"), json!({"version": 1})).await.ok();
+    // Failed (1), retried by the rival (2), and failed again (3).
+    assert_eq!((&shown["status"], &shown["version"]), (&json!("failed"), &json!(3)));
+    assert_eq!(api.audit.lines().last().unwrap()["outcome"], "already retried");
+}

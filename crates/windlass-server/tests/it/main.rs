@@ -1,0 +1,21 @@
+//! Calls the router as clients do. Every answer is checked against the OpenAPI document.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod harness;
+
+mod audit;
+mod bulk;
+mod changes;
+mod events;
+mod faults;
+mod fuzz;
+mod listen;
+mod mount;
+mod openapi;
+mod payloads;
+mod queries;
+mod refusals;
+mod roles;
+mod schedules;
+mod sessions;
+mod sqlite;

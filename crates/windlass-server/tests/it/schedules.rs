@@ -1,0 +1,53 @@
+use axum::http::Method;
+use serde_json::json;
+use windlass_server::Role;
+
+use crate::harness::Api;
+
+#[tokio::test]
+async fn schedules_are_created_listed_paused_run_and_deleted() {
+    let api = Api::new();
+    let put = |name: &str, body| {
+        api.call(Method::PUT, &format!("/schedules/{name}")).role(Role::Admin).json(&body).send()
+    };
+    let job = json!({"type": "report", "input": {"of": "sales"}});
+    let nightly = json!({"cron": "0 3 * * *", "zone": "Europe/Berlin", "overlap": "wait", "missed": "skip", "job": job});
+    let stored = put("nightly", nightly).await.ok();
+    assert_eq!((&stored["state"], &stored["type"]), (&json!("active"), &json!("report")));
+    assert_eq!(stored["input"]["json"], json!({"of": "sales"}));
+    assert_eq!(stored["next"].as_array().unwrap().len(), 5);
+    put("poll", json!({"every_ms": 90_000, "job": {"type": "check"}})).await.ok();
+    assert_eq!(api.get("/schedules").await.ok()["schedules"].as_array().unwrap().len(), 2);
+    assert_eq!(api.post("/schedules/nightly/pause", json!({})).await.ok()["state"], "paused");
+    assert_eq!(api.post("/schedules/nightly/resume", json!({})).await.ok()["state"], "active");
+    let run = api.post("/schedules/nightly/run", json!({})).await.ok();
+    let chain = api.get(&format!("/chains/{}", run["chain"].as_str().unwrap())).await.ok();
+    assert_eq!(chain["schedule"], "nightly");
+    assert_eq!(api.get("/schedules/nightly").await.ok()["runs"][0]["manual"], true);
+    api.post("/schedules/nightly/accept", json!({})).await.ok();
+    assert_eq!(api.delete("/schedules/nightly").await.ok(), json!({"deleted": "nightly"}));
+    api.delete("/schedules/nightly").await.refused(404);
+    api.get("/schedules/nightly").await.refused(404);
+    api.post("/schedules/nightly/pause", json!({})).await.refused(404);
+}
+
+#[tokio::test]
+async fn invalid_schedules_are_refused() {
+    let api = Api::new();
+    let job = json!({"type": "report"});
+    for body in [
+        json!({"job": job}),
+        json!({"cron": "0 3 * * *", "every_ms": 5, "job": job}),
+        json!({"cron": "not cron", "job": job}),
+        json!({"cron": "0 3 * * *", "zone": "Nowhere/Land", "job": job}),
+        json!({"every_ms": 0, "job": job}),
+        json!({"every_ms": 1_000, "zone": "UTC", "job": job}),
+        json!({"once": "yesterday", "job": job}),
+        json!({"every_ms": 1_000, "job": {"type": "a", "delay_ms": 5}}),
+        json!({"every_ms": 1_000}),
+    ] {
+        let answer = api.call(Method::PUT, "/schedules/n").role(Role::Admin).json(&body).send().await;
+        assert!(matches!(answer.status.as_u16(), 400 | 422), "{body}: {}", answer.status);
+    }
+    assert_eq!(api.get("/schedules").await.ok(), json!({"schedules": []}));
+}
