@@ -121,7 +121,7 @@ pub(crate) fn run(options: Options) -> Result {
 const FAST_SEEDS: &str = "50";
 
 /// The tests of a fast run: those that need no server and take seconds.
-const FAST_TESTS: [(&str, &[&str]); 11] = [
+const FAST_TESTS: [(&str, &[&str]); 13] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
     ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
@@ -130,6 +130,8 @@ const FAST_TESTS: [(&str, &[&str]); 11] = [
     ("windlass-postgres", &["lib"]),
     ("windlass-redis", &["lib"]),
     ("windlass-nats", &["lib"]),
+    ("windlass-server", &["lib", "it"]),
+    ("windlass-otel", &["lib", "it"]),
     ("windlass-bench", &["lib", "bin"]),
     ("windlass-cli", &["lib", "bin"]),
     ("xtask", &["bin"]),

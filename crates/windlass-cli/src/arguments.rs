@@ -4,6 +4,7 @@ mod list;
 mod manage;
 mod run;
 mod schedule;
+mod serve;
 mod start;
 mod value;
 
@@ -16,6 +17,7 @@ pub(crate) use manage::{
 };
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
 pub(crate) use schedule::{PutSchedule, ScheduleAction, ScheduleNames, Schedules};
+pub(crate) use serve::{CreateToken, RevokeToken, Serve, ServeAction, TokenAction};
 pub(crate) use start::{Enqueue, QueueResult, Start, StartOptions, Wait};
 pub(crate) use value::{chain_id, duration, time};
 
@@ -139,6 +141,7 @@ pub(crate) enum Command {
     Workers(Workers),
     Schedules(Schedules),
     Stats(Stats),
+    Serve(Box<Serve>),
     Migrate(Migrate),
     Doctor(Doctor),
     Bench(Bench),
@@ -151,6 +154,7 @@ impl Command {
     pub(crate) const fn handles_interrupts(&self) -> bool {
         match self {
             Self::Demo(_) | Self::Bench(_) | Self::Work(_) => true,
+            Self::Serve(serve) => serve.action.is_none(),
             Self::Start(start) => start.batch,
             Self::Enqueue(enqueue) => enqueue.id.is_none(),
             Self::Cancel(Cancel { chains, .. })

@@ -12,6 +12,7 @@ mod list;
 mod manage;
 mod migrate;
 mod schedule;
+mod serve;
 mod show;
 mod start;
 mod target;
@@ -25,12 +26,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use windlass::{Client, Store, shutdown_signal};
+use windlass::{Client, Observer, Store, shutdown_signal};
 
 use crate::arguments::{Arguments, Command, Global, Pause, Resume};
 use crate::exit::{Code, Failure, Result};
 use crate::output::{Output, note};
 use crate::store::{Connection, OpenMode, StoreConfig};
+use crate::trace::Propagation;
 
 /// How long a command that is done waits for its notifications and its store.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -101,6 +103,7 @@ async fn dispatch(context: &Context, command: Command) -> Result {
         Command::Workers(_) => list::workers(context).await,
         Command::Schedules(schedules) => schedule::run(context, schedules).await,
         Command::Stats(_) => list::stats(context).await,
+        Command::Serve(serve) => serve::run(context, *serve).await,
         Command::Migrate(migrate) => migrate::run(context, &migrate).await,
         Command::Doctor(_) => doctor::run(context).await,
         Command::Bench(bench) => bench::run(context, &bench).await,
@@ -129,8 +132,13 @@ impl Context {
     /// Opens the store for a command. Reports if that creates the default store, because a command in the wrong
     /// directory or without its environment would otherwise write to a new store unnoticed.
     pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
+        self.open_observed(mode, Propagation::of_caller()).await
+    }
+
+    /// Like [`open`](Self::open). The observer receives the client's events.
+    pub(crate) async fn open_observed(&self, mode: OpenMode, observer: impl Observer) -> Result<Connection> {
         let creates_default = !self.is_store_named && self.config.is_missing();
-        let connection = self.config.open(mode).await?;
+        let connection = self.config.open(mode, observer).await?;
         if creates_default {
             note(&format!(
                 "created the default store `{}`: to use another, pass --store URL or set WINDLASS_STORE",

@@ -12,13 +12,13 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::arguments::{Arguments, Command};
 use crate::secret::Secrets;
 
-/// Installs the log subscriber. The default level is `WARN`; for `work` it is `INFO`, for `demo` `ERROR`. Each `-v`
-/// raises it by one.
+/// Installs the log subscriber. The default level is `WARN`; for `work` and `serve` it is `INFO`, for `demo` `ERROR`.
+/// Each `-v` raises it by one.
 pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
     let usual = match arguments.command {
         // Attempts in the demo fail on purpose.
         Command::Demo(_) => 0,
-        Command::Work(_) => 2,
+        Command::Work(_) | Command::Serve(_) => 2,
         _ => 1,
     };
     let level = match usual + arguments.global.verbose {
@@ -36,6 +36,7 @@ pub(crate) fn start(arguments: &Arguments, secrets: Secrets) {
         "windlass_postgres",
         "windlass_redis",
         "windlass_file",
+        "windlass_server",
         "windlass_sqlite",
     ];
     let filter = Targets::new().with_default(others).with_targets(targets.map(|target| (target, level)));

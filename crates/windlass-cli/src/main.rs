@@ -11,6 +11,7 @@ mod output;
 mod secret;
 mod signal;
 mod store;
+mod trace;
 mod view;
 
 use std::process::ExitCode;

@@ -10,7 +10,6 @@ use tokio::time::timeout;
 use windlass::file::{self, FileStore};
 use windlass::nats::{self, NatsNotifier};
 use windlass::notifier::InProcessNotifier;
-use windlass::observer::NoObserver;
 use windlass::postgres::{self, PostgresNotifier, PostgresStore};
 use windlass::redis::{self, RedisNotifier, RedisStore};
 use windlass::sqlite::{self, SqliteStore};
@@ -102,13 +101,13 @@ impl StoreConfig {
     }
 
     /// Opens the store for a command. Rejects `memory:`, whose data would be lost when the command ends.
-    pub(crate) async fn open(&self, mode: OpenMode) -> Result<Connection> {
+    pub(crate) async fn open(&self, mode: OpenMode, observer: impl Observer) -> Result<Connection> {
         if self.store == StoreUrl::Memory {
             let text = "`memory:` works only for demo and bench, because its data is lost when the process exits: \
                         use `sqlite:PATH`";
             return Err(Failure::usage(text));
         }
-        self.open_with(mode, NoObserver).await
+        self.open_with(mode, observer).await
     }
 
     /// Opens the store and its notifier. The observer receives the client's events.

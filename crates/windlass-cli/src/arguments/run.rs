@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -93,6 +94,10 @@ pub(crate) struct Work {
     /// Worker name, shown by `windlass workers`
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
+
+    /// Serve metrics for Prometheus at this address, at /metrics [example: 127.0.0.1:9464]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<SocketAddr>,
 
     /// Exit when no job of these types is due or running
     #[arg(long)]

@@ -26,8 +26,8 @@ const READY_TIME_MAX: Duration = Duration::from_secs(300);
 /// How late a schedule may be before it is reported. Workers query for due schedules at least every 5 s.
 const OVERDUE_MAX: Duration = Duration::from_secs(15);
 
-/// How long a program may not have declared its schedule before it is reported. Workers note it every hour.
-const UNDECLARED_MAX: Duration = Duration::from_secs(3 * 60 * 60);
+/// How long a program may not have declared its schedule before it is reported. Workers note it every 10 minutes.
+const UNDECLARED_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum number of failed or cancelled chains to check for waiting dependents.
 const ENDED_CHAINS_MAX: u32 = 100;
@@ -150,7 +150,43 @@ async fn schedules(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
     let (schedules, workers) = (client.schedules().list().await?, client.workers().await?);
     let handled: BTreeSet<_> =
         workers.iter().flat_map(|worker| worker.types.iter().map(|name| name.as_str())).collect();
-    Ok(schedules.iter().flat_map(|schedule| of_schedule(schedule, &handled)).collect())
+    // Programs whose workers have declared a schedule lately.
+    let live: BTreeSet<_> = schedules
+        .iter()
+        .filter(|schedule| undeclared_since(schedule).is_none())
+        .filter_map(program)
+        .collect();
+    let findings = schedules.iter().flat_map(|schedule| {
+        let undeclared = undeclared(schedule, &live);
+        of_schedule(schedule, &handled).into_iter().chain(undeclared)
+    });
+    Ok(findings.collect())
+}
+
+fn program(schedule: &Schedule) -> Option<&str> {
+    schedule.details.as_ref().ok()?.program.as_deref()
+}
+
+/// Reports a schedule that its program no longer declares, or whose program does not run.
+fn undeclared(schedule: &Schedule, live: &BTreeSet<&str>) -> Option<Finding> {
+    let (name, program, since) = (&schedule.name, program(schedule)?, undeclared_since(schedule)?);
+    Some(if live.contains(program) {
+        finding(
+            format!("program `{program}` no longer declares schedule `{name}`: it last did at {since}"),
+            format!("if it was removed from the code, run `windlass schedules delete {name}`"),
+        )
+    } else {
+        finding(
+            format!("program `{program}` has not declared schedule `{name}` since {since}"),
+            format!("start the program; if it is gone, run `windlass schedules delete {name}`"),
+        )
+    })
+}
+
+/// Returns when a program declared a schedule last, if that is long ago.
+pub(super) fn undeclared_since(schedule: &Schedule) -> Option<Timestamp> {
+    let at = schedule.details.as_ref().ok()?.declared_at?;
+    (schedule.now.since(at) > UNDECLARED_MAX).then_some(at)
 }
 
 fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
@@ -183,14 +219,6 @@ fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
         findings.push(finding(
             format!("schedule `{name}` starts jobs of type `{job_type}`, which no live worker handles"),
             format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
-        ));
-    }
-    if let (Some(program), Some(at)) = (&details.program, details.declared_at)
-        && schedule.now.since(at) > UNDECLARED_MAX
-    {
-        findings.push(finding(
-            format!("program `{program}` has not declared schedule `{name}` since {at}"),
-            format!("if it was removed from the code, run `windlass schedules delete {name}`; if not, start the program"),
         ));
     }
     if let Some(program) = &details.refused_program {

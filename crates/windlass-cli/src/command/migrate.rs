@@ -1,6 +1,7 @@
 //! `windlass migrate`: creates and migrates the store's tables.
 
 use serde::Serialize;
+use windlass::observer::NoObserver;
 
 use super::Context;
 use crate::arguments::Migrate;
@@ -30,7 +31,7 @@ async fn status(context: &Context) -> Result {
         )?;
         return Err(Failure::silent(Code::Failed));
     }
-    match context.config.open(OpenMode::Existing).await {
+    match context.config.open(OpenMode::Existing, NoObserver).await {
         Ok(_) => print_status(context, true, "the store is up to date"),
         Err(failure) if failure.is_outdated() => {
             print_status(context, false, &failure.line().unwrap_or_default())?;

@@ -315,25 +315,36 @@ fn state(schedule: &Schedule) -> &'static str {
         "overdue"
     } else if details.waiting.is_some() {
         "waiting"
+    } else if super::doctor::undeclared_since(schedule).is_some() {
+        "undeclared"
     } else {
         "active"
     }
 }
 
-/// Returns why a schedule starts nothing now, with a remedy where there is one.
+/// Returns why a schedule starts nothing now, or may not be wanted any more, with a remedy where there is one.
 fn why(schedule: &Schedule) -> Vec<String> {
     let (name, Ok(details)) = (&schedule.name, &schedule.details) else { return Vec::new() };
     let mut reasons = Vec::new();
     if let Some(at) = details.paused_at {
         reasons.push(format!("it has been paused since {at} (`windlass schedules resume {name}`)"));
     } else if super::doctor::is_overdue(schedule) {
-        reasons.push("it is due, and no worker has visited it: start a worker on this store".to_owned());
+        let late = schedule.overdue_by().unwrap_or_default().as_secs();
+        let late = humantime::format_duration(std::time::Duration::from_secs(late));
+        let cure =
+            "start a worker on this store, or update it: it may not know the time zone or the expression";
+        reasons.push(format!("it has been due for {late}, and no worker has visited it: {cure}"));
     }
     if let Some(at) = details.ended_at {
         reasons.push(format!("it ended at {at}"));
     }
     if let (Some(at), Some(run)) = (details.waiting, details.runs.last()) {
         reasons.push(format!("the occurrence of {at} waits for chain {}", run.chain));
+    }
+    if let Some(at) = super::doctor::undeclared_since(schedule) {
+        reasons.push(format!(
+            "no program has declared it since {at} (`windlass schedules delete {name}`, if it was removed from the code)"
+        ));
     }
     reasons
 }

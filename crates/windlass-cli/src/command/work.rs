@@ -4,6 +4,7 @@ mod child;
 mod outcome;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,15 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use windlass::command::{NextDue, Types};
 use windlass::name::TypeName;
+use windlass::otel::{Prometheus, Telemetry};
 use windlass::{Backoff, Client, HandlerOptions, Running, Store, Worker, shutdown_signal};
 
 use super::Context;
 use crate::arguments::Work;
 use crate::exit::{Failure, Result};
+use crate::output::note;
 use crate::store::OpenMode;
+use crate::trace::Propagation;
 use child::Runner;
 
 /// How often `--drain` checks whether any job is left.
@@ -26,8 +30,15 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(context: &Context, work: Work) -> Result {
-    let connection = context.open(OpenMode::CreateFile).await?;
+    let metrics = work.metrics.map(Metrics::new).transpose()?;
+    let telemetry = metrics.as_ref().map_or_else(Telemetry::new, Metrics::telemetry);
+    let observer = Propagation::of_worker(telemetry.clone());
+    let connection = context.open_observed(OpenMode::CreateFile, observer).await?;
     let client = connection.client();
+    if let Some(metrics) = metrics {
+        metrics.serve().await?;
+    }
+    let _gauges = telemetry.watch_state(&client);
     let directory = tempfile::tempdir();
     let directory = directory
         .map_err(|error| Failure::failed(format!("cannot create a temporary directory: {error}")))?;
@@ -63,6 +74,35 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
     }
     stop(running, &work, &stop_now).await;
     Ok(())
+}
+
+/// The endpoint of `--metrics`.
+struct Metrics {
+    prometheus: Prometheus,
+    address: SocketAddr,
+}
+
+impl Metrics {
+    fn new(address: SocketAddr) -> Result<Self> {
+        let prometheus = Prometheus::new();
+        let prometheus = prometheus.map_err(|error| Failure::failed(format!("--metrics: {error}")))?;
+        Ok(Self { prometheus, address })
+    }
+
+    fn telemetry(&self) -> Telemetry {
+        Telemetry::new().metrics(self.prometheus.meter_provider())
+    }
+
+    /// Serves the metrics until the process ends, and prints the address.
+    async fn serve(self) -> Result {
+        let address = self.address;
+        let bound = self.prometheus.listen(address, std::future::pending()).await;
+        let bound = bound.map_err(|error| {
+            Failure::failed(format!("--metrics: cannot listen at {address}: {error}; choose another address"))
+        })?;
+        note(&format!("metrics at http://{bound}/metrics"));
+        Ok(())
+    }
 }
 
 fn options(work: &Work) -> HandlerOptions {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use windlass_testkit::wait_until;
 
 use crate::program::{Program, ended, objects, terminate};
+use crate::serve::Serving;
 
 const PAGE: &str = include_str!("../../../../docs/cli.md");
 
@@ -55,6 +56,14 @@ async fn documented_fields_are_printed() {
     let other = program.ok(&["start", "approval"]).await;
     page.check("complete", &program.json(&["complete", &other, "1"]).await);
     check_worker(&mut page, &program).await;
+    let tokens = ["--tokens", "tokens.toml"];
+    let token = |arguments: &[&'static str]| [&["serve", "token"], arguments, &tokens].concat();
+    page.check("serve token create", &program.json(&token(&["create", "ada", "--role", "read"])).await);
+    page.check("serve token list", &program.json(&token(&["list"])).await);
+    page.check("serve token revoke", &program.json(&token(&["revoke", "ada"])).await);
+    let server = Serving::start(&program, &["--json"]).await;
+    page.check("serve", &objects(&server.first_line));
+    server.stop().await;
     let demo = program.json(&["demo", "--orders", "2"]).await;
     page.check("one of checks", demo[0]["checks"].as_array().unwrap());
     page.check("demo", &demo);

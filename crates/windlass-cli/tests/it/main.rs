@@ -21,6 +21,7 @@ mod notifier;
 mod pooler;
 mod queue;
 mod schedules;
+mod serve;
 mod start;
 mod tls;
 mod why;

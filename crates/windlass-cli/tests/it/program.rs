@@ -80,7 +80,9 @@ impl Program {
     pub(crate) fn bare(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(arguments).current_dir(self.directory()).kill_on_drop(true);
-        for name in ["WINDLASS_STORE", "WINDLASS_NAMESPACE", "WINDLASS_NOTIFIER", "NO_COLOR"] {
+        let known =
+            ["WINDLASS_STORE", "WINDLASS_NAMESPACE", "WINDLASS_NOTIFIER", "WINDLASS_TOKENS", "NO_COLOR"];
+        for name in known {
             command.env_remove(name);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,8 +1,16 @@
 //! `windlass schedules`.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use windlass::command::{
+    ChangeSchedules, GetSchedules, PutSchedule, ScheduleAction, ScheduleChange, ScheduleTarget,
+};
+use windlass::id::RequestId;
+use windlass::schedule::{Cron, ScheduleName};
+use windlass::{BoxError, Client, Ctx, Job, Store, Worker};
 use windlass_testkit::wait_until;
 
 use crate::program::{Program, ended, terminate};
@@ -77,7 +85,85 @@ async fn the_doctor_knows_schedules() {
     ] {
         assert!(ran.stdout.contains(expected), "{ran:?}");
     }
-    assert_eq!(program.json(&["schedules", "late"]).await[0]["state"], "overdue");
+    let late = program.json(&["schedules", "late"]).await.remove(0);
+    assert_eq!(late["state"], "overdue");
+    let why = late["why"][0].as_str().unwrap();
+    assert!(why.starts_with("it has been due for") && why.contains("start a worker on this store"), "{why}");
+    let still = program.json(&["schedules", "still"]).await.remove(0);
+    let why = still["why"][0].as_str().unwrap();
+    assert!(why.contains("paused since") && why.contains("windlass schedules resume still"), "{why}");
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(entry)]
+struct Greet;
+
+async fn greet(_: Ctx<Greet>) -> Result<(), BoxError> {
+    Ok(())
+}
+
+/// Declares schedules as a program does. Then changes the notes of some of them, as if they were an hour old.
+async fn declare(path: &Path, program: &str, names: &[&str], old: &[&str]) {
+    let client = Client::new(windlass::sqlite::open(path).await.unwrap());
+    let daily = || Cron::new("@daily").unwrap();
+    let worker = Worker::new(&client).program(program).handle(greet);
+    let declare = |worker: Worker<_>, name: &&str| worker.schedule(*name, daily(), Greet);
+    let worker = names.iter().fold(worker, declare).start().await.unwrap();
+    worker.stop(Duration::from_secs(10)).await;
+    for name in old {
+        let target = ScheduleTarget::Name(ScheduleName::new(name).unwrap());
+        let reply = client.store().get_schedules(GetSchedules { schedules: vec![target] }).await.unwrap();
+        let row = reply.schedules[0].clone().unwrap();
+        let mut state: serde_json::Value = serde_json::from_str(&row.state).unwrap();
+        let at = state["declared_at"].as_i64().unwrap();
+        state["declared_at"] = (at - 60 * 60 * 1_000).into();
+        let put = PutSchedule {
+            due_at: row.due_at,
+            handled: row.handled,
+            definition: None,
+            state: state.to_string().into(),
+            chain: None,
+            state_if_not_created: "".into(),
+        };
+        let change = ScheduleChange {
+            name: row.name,
+            id: row.id,
+            expected: Some(row.revision),
+            revision: RequestId::new(),
+            not_before: None,
+            not_after: None,
+            action: ScheduleAction::Put(put),
+        };
+        client.store().change_schedules(ChangeSchedules { changes: vec![change] }).await.unwrap();
+    }
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn declarations_that_are_gone_are_listed() {
+    let program = Program::on_sqlite();
+    program.ok(&["schedules", "put", "manual", "greet", "--cron", "@daily"]).await;
+    declare(&program.directory().join("jobs.db"), "app", &["kept", "gone"], &["gone"]).await;
+    declare(&program.directory().join("jobs.db"), "other", &["asleep"], &["asleep"]).await;
+    let ran = program.run(&["doctor"]).await;
+    for expected in [
+        "program `app` no longer declares schedule `gone`: it last did at",
+        "run `windlass schedules delete gone`",
+        "program `other` has not declared schedule `asleep` since",
+    ] {
+        assert!(ran.stdout.contains(expected), "{expected}: {ran:?}");
+    }
+    for absent in ["schedule `kept`: it", "schedule `kept` since", "declares schedule `manual`"] {
+        assert!(!ran.stdout.contains(absent), "{absent}: {ran:?}");
+    }
+    for (name, state) in
+        [("gone", "undeclared"), ("asleep", "undeclared"), ("kept", "active"), ("manual", "active")]
+    {
+        let shown = program.json(&["schedules", name]).await.remove(0);
+        assert_eq!(shown["state"], state, "{shown}");
+    }
+    let page = program.ok(&["schedules", "gone"]).await;
+    assert!(page.contains("no program has declared it since"), "{page}");
 }
 
 #[tokio::test]

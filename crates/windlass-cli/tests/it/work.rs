@@ -1,6 +1,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use windlass_testkit::wait_until;
 
 use crate::program::{Program, ended, run, terminate};
@@ -18,6 +20,61 @@ async fn a_command_receives_the_job_and_its_environment() {
     program.drain(&["second"], script).await;
     let expected = format!("\"{chain}|second|{chain}|1|9|k|[{{\\\"a\\\": 1}}]|[7]|\"");
     assert_eq!(program.ok(&["wait", &chain]).await, expected);
+}
+
+#[tokio::test]
+async fn a_trace_context_is_passed_on_to_every_step() {
+    let program = Program::on_sqlite();
+    let context = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut start = program.command(&["start", "first"]);
+    start.env("TRACEPARENT", context);
+    let chain = run(start).await;
+    let chain = chain.stdout.trim().to_owned();
+    let script = r#"if [ "$WINDLASS_JOB_TYPE" = first ]; then
+        echo "{\"then\": {\"type\": \"second\", \"input\": \"$TRACEPARENT\"}}" > "$WINDLASS_OUTCOME"
+    else printf '%s %s' "$(cat)" "$TRACEPARENT"; fi"#;
+    program.drain(&["first", "second"], script).await;
+    assert_eq!(program.ok(&["wait", &chain]).await, format!("\"\\\"{context}\\\" {context}\""));
+    let mut start = program.command(&["start", "third"]);
+    start.env("TRACEPARENT", "malformed");
+    let malformed = run(start).await.stdout.trim().to_owned();
+    for chain in [program.ok(&["start", "third"]).await, malformed] {
+        program.drain(&["third"], "echo \"[${TRACEPARENT-none}]\"").await;
+        assert_eq!(program.ok(&["wait", &chain]).await, "\"[none]\"");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_served_while_the_worker_runs() {
+    let program = Program::on_sqlite();
+    program.ok(&["start", "seen"]).await;
+    let arguments = ["work", "seen", "--exec", "true", "--metrics", "127.0.0.1:0"];
+    let mut child = program.command(&arguments).spawn().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    let url = loop {
+        let note = notes.next_line().await.unwrap().expect("the worker prints its address");
+        if let Some((_, url)) = note.split_once("metrics at http://") {
+            break url.to_owned();
+        }
+    };
+    let (address, path) = url.split_once('/').unwrap();
+    let expected = "windlass_job_completed_total{messaging_destination_name=\"seen\"";
+    wait_until("the job is counted", Duration::from_secs(60), async || {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET /{path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.contains(expected) && answer.contains("windlass_state_jobs{")
+    })
+    .await;
+    terminate(&child).await;
+    assert!(child.wait().await.unwrap().success());
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = program.run(&["work", "seen", "--exec", "true", "--metrics", &address]).await;
+    let text = format!("--metrics: cannot listen at {address}");
+    assert!(refused.code == 1 && refused.stderr.contains(&text), "{refused:?}");
 }
 
 #[tokio::test]

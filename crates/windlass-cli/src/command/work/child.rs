@@ -18,6 +18,7 @@ use windlass::worker::{Abort, AbortReason, AnyAttempt};
 
 use super::outcome::{Ended, OutcomeFile};
 use crate::signal::{self, ProcessGroup};
+use crate::trace::TRACEPARENT;
 use crate::view::Content;
 
 /// How many bytes of standard error to keep as the job's error.
@@ -53,7 +54,13 @@ impl Runner {
         command
             .envs(self.environment.clone())
             .envs(job_variables(attempt))
-            .env("WINDLASS_OUTCOME", &files.outcome);
+            .env("WINDLASS_OUTCOME", &files.outcome)
+            // A trace of the worker's own surroundings does not concern the job.
+            .env_remove(TRACEPARENT);
+        // The stored context of the job, so that the spans of the command join the trace that started it.
+        if let Some(trace) = &attempt.job().trace {
+            command.env(TRACEPARENT, trace.as_str());
+        }
         if !attempt.blockers().is_empty() {
             command.env("WINDLASS_BLOCKERS", &files.blockers);
         }
