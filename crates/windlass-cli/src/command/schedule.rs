@@ -342,7 +342,7 @@ fn why(schedule: &Schedule) -> Vec<String> {
         reasons.push(format!("the occurrence of {at} waits for chain {}", run.chain));
     }
     if let Some(run) = details.runs.last().filter(|run| run.outcome == Some(RunOutcome::Failed)) {
-        reasons.push(format!("its latest run failed (`windlass why {}`)", run.chain));
+        reasons.push(format!("its latest run failed (`windlass chains {}`)", run.chain));
     }
     if let Some(at) = super::doctor::undeclared_since(schedule) {
         reasons.push(format!(
