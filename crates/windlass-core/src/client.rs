@@ -45,7 +45,7 @@ pub use outside::{Completion, NoMore, Outside, OutsideStep};
 pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
-pub(crate) use schedules::{DECLARED_EVERY, Declaration, Declared};
+pub(crate) use schedules::{DECLARED_EVERY, Declaration, Declared, Declarer, is_noted};
 pub use schedules::{Schedule, ScheduleDetails, Schedules};
 pub(crate) use send::{BusyRetries, answered};
 pub(crate) use start::refused;
@@ -207,15 +207,21 @@ impl<S: Store + ?Sized> Client<S> {
         self.shared.dispatcher.reach()
     }
 
-    /// Publishes the hints that are still queued, so that workers in other processes learn of the latest
+    /// Publishes the hints and events that are still queued, so that workers in other processes learn of the latest
     /// changes, and closes the notifier and the store. Call it before the process exits.
     ///
     /// Clones of this client, and other clients of the same store, stop working too.
     ///
+    /// Waits at most 5 s for each of them. What could not be sent by then is dropped:
+    ///
+    /// - hints: workers find the changes by polling;
+    /// - outcomes of runs of [schedules](Self::schedules): another worker records them when it checks the schedule, up to
+    ///   5 minutes later;
+    /// - events of queues: subscribers do not receive them.
+    ///
     /// # Errors
     ///
-    /// An error of the store. Hints that cannot be published within a few seconds are dropped: workers find the changes
-    /// by polling.
+    /// An error of the store.
     pub async fn close(&self) -> Result<()> {
         self.shared.watcher.flush(FLUSH_TIMEOUT).await;
         self.shared.dispatcher.flush(FLUSH_TIMEOUT).await;

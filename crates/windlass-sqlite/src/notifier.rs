@@ -70,8 +70,8 @@ struct Awaited {
     stopping: HashSet<Attempt>,
     /// The first job of each type at the last query, so that each is announced once.
     heads: HashMap<TypeName, Head>,
-    /// The schedule that was due first at the last query.
-    first_schedule: Option<(Timestamp, RequestId)>,
+    /// The schedules around the time of the last query.
+    schedules: Vec<(Timestamp, RequestId)>,
     /// Types for which this process has published a hint since the last query.
     announced: HashSet<TypeName>,
     /// Held while a task is watching the file. The task compares the attempts that the store records with the file.
@@ -331,7 +331,7 @@ impl Watch {
         let (base, has_schedules) = (Arc::clone(&self.base), self.inside.is_subscribed(&Topic::Schedules));
         let read = move |connection: &Connection| {
             let mut rows = SqliteRows::new(connection, &base.texts);
-            let schedule = if has_schedules { rows.first_schedule()? } else { None };
+            let schedules = if has_schedules { rows.next_schedules(base.clock.now())? } else { Vec::new() };
             let mut heads = Vec::new();
             for job_type in types {
                 heads.extend(rows.head(&job_type)?.map(|(due_at, seq)| (job_type, due_at, seq)));
@@ -342,11 +342,13 @@ impl Watch {
                     closed.push(chain);
                 }
             }
-            Ok((heads, closed, schedule))
+            Ok((heads, closed, schedules))
         };
-        let (heads, closed, schedule) = self.read(read).await?;
-        // Workers know when the first schedule is due. A change behind it can wait until then.
-        if std::mem::replace(&mut self.awaited().first_schedule, schedule) != schedule {
+        let (heads, closed, schedules) = self.read(read).await?;
+        // Workers know when the next schedule is due. A change behind it can wait until then.
+        let is_changed = self.awaited().schedules != schedules;
+        if is_changed {
+            self.awaited().schedules = schedules;
             self.inside.publish(Hint::SchedulesChanged).await?;
         }
         let mut found = false;

@@ -106,7 +106,8 @@ fn each_statement_uses_its_index() {
     check("list_chain_jobs", "windlass_job_chain (chain=? AND position>? AND position<?)");
     check("schedules_by_due", "windlass_schedule_due (due_at>? AND due_at<?)");
     check("schedule_due_time", "COVERING INDEX windlass_schedule_due");
-    check("first_schedule", "windlass_schedule_due");
+    check("next_schedules", "windlass_schedule_due (due_at>?)");
+    check("next_schedules", "windlass_schedule_due (due_at>? AND due_at<?)");
     check("schedule_by_id", "(id=?)");
     check("list_schedules", "PRIMARY KEY (name>?)");
     check("list_dependents", "windlass_blocker_chain (chain=? AND job>? AND job<?)");

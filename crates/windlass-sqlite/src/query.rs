@@ -206,13 +206,14 @@ impl SqliteRows<'_> {
         jobs.into_iter().filter_map(|seq| record(seq).transpose()).collect()
     }
 
-    /// Returns the due time and the revision of the schedule that is due first.
-    pub(crate) fn first_schedule(&mut self) -> Result<Option<(Timestamp, RequestId)>> {
+    /// Returns the due times and the revisions of the schedules around a time: the first one, the last one that is due, and
+    /// the next one.
+    pub(crate) fn next_schedules(&mut self, now: Timestamp) -> Result<Vec<(Timestamp, RequestId)>> {
         let read = |row: &SqlRow<'_>| {
             let mut columns = Columns { row, next: 0 };
             Ok((columns.time()?, RequestId::from_uuid(columns.id()?)))
         };
-        first(self.prepared.get(Sql::FirstSchedule)?, [], read)
+        scan(self.prepared.get(Sql::NextSchedules)?, [now.as_millis()], read)?.collect()
     }
 
     /// Returns whether an attempt still holds its job, and if so, whether it was asked to stop.

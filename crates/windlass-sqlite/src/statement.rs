@@ -84,7 +84,7 @@ statements! {
     SchedulesAfter = list_schedules,
     SchedulesByDue = schedules_by_due,
     ScheduleDueTime = schedule_due_time,
-    FirstSchedule = first_schedule,
+    NextSchedules = next_schedules,
     PutSchedule = put_schedule,
     DeleteSchedule = delete_schedule,
 }

@@ -170,7 +170,8 @@ fn program(schedule: &Schedule) -> Option<&str> {
 /// Reports a schedule that its program no longer declares, or whose program does not run.
 fn undeclared(schedule: &Schedule, live: &BTreeSet<&str>) -> Option<Finding> {
     let (name, program, since) = (&schedule.name, program(schedule)?, undeclared_since(schedule)?);
-    Some(if live.contains(program) {
+    let is_marked = schedule.details.as_ref().is_ok_and(|details| details.undeclared_at.is_some());
+    Some(if is_marked || live.contains(program) {
         finding(
             format!("program `{program}` no longer declares schedule `{name}`: it last did at {since}"),
             format!("if it was removed from the code, run `windlass schedules delete {name}`"),
@@ -183,10 +184,12 @@ fn undeclared(schedule: &Schedule, live: &BTreeSet<&str>) -> Option<Finding> {
     })
 }
 
-/// Returns when a program declared a schedule last, if that is long ago.
+/// Returns when a program declared a schedule last, if a worker of the program noticed that nobody declares it any more, or
+/// if it is long ago.
 pub(super) fn undeclared_since(schedule: &Schedule) -> Option<Timestamp> {
-    let at = schedule.details.as_ref().ok()?.declared_at?;
-    (schedule.now.since(at) > UNDECLARED_MAX).then_some(at)
+    let details = schedule.details.as_ref().ok()?;
+    let at = details.declared_at?;
+    (details.undeclared_at.is_some() || schedule.now.since(at) > UNDECLARED_MAX).then_some(at)
 }
 
 fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {

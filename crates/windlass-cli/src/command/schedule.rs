@@ -322,7 +322,7 @@ fn state(schedule: &Schedule) -> &'static str {
     }
 }
 
-/// Returns why a schedule starts nothing now, or may not be wanted any more, with a remedy where there is one.
+/// Returns why a schedule starts nothing now, may not be wanted any more, or has failed, with a remedy where there is one.
 fn why(schedule: &Schedule) -> Vec<String> {
     let (name, Ok(details)) = (&schedule.name, &schedule.details) else { return Vec::new() };
     let mut reasons = Vec::new();
@@ -340,6 +340,9 @@ fn why(schedule: &Schedule) -> Vec<String> {
     }
     if let (Some(at), Some(run)) = (details.waiting, details.runs.last()) {
         reasons.push(format!("the occurrence of {at} waits for chain {}", run.chain));
+    }
+    if let Some(run) = details.runs.last().filter(|run| run.outcome == Some(RunOutcome::Failed)) {
+        reasons.push(format!("its latest run failed (`windlass chains {}`)", run.chain));
     }
     if let Some(at) = super::doctor::undeclared_since(schedule) {
         reasons.push(format!(

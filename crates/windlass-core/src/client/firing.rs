@@ -35,8 +35,9 @@ const CHANGES_MAX_BYTES: usize = 4 * 1024 * 1024;
 /// How often a schedule is visited again to record a closed run, if others change it at the same time. After
 /// that, the next check records the outcome.
 const CONFLICTS_MAX: u32 = 10;
-/// How long the record of closed runs waits for a pass over the due schedules.
-const PASS_LIMIT: Duration = Duration::from_secs(5);
+/// How long the record of closed runs waits for a pass over the due schedules. A pass over 20,000 schedules takes longer: then
+/// a batch of outcomes is recorded each second.
+const PASS_LIMIT: Duration = Duration::from_secs(1);
 /// The number of closed runs that wait to be recorded. Later ones are recorded by a check.
 const WAITING_MAX: usize = 10_000;
 
@@ -68,6 +69,13 @@ impl Visited {
     fn leave(&mut self, schedule: ScheduleId) {
         self.left.insert(schedule);
     }
+
+    fn add(&mut self, other: Self) {
+        self.left.extend(other.left);
+        self.is_busy |= other.is_busy;
+        self.applied += other.applied;
+        self.conflicts.extend(other.conflicts);
+    }
 }
 
 /// Visits all due schedules. A schedule that cannot be changed does not delay the others.
@@ -87,16 +95,32 @@ async fn visit_pages<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, max:
     loop {
         let reply = send(store, &DueSchedules { skip, max: DUE_MAX }).await?;
         pages += 1;
-        let (known, rows): (Vec<_>, Vec<_>) =
-            reply.schedules.into_iter().partition(|row| total.left.contains(&row.id));
-        let is_last = rows.is_empty() && count(known.len()) < DUE_MAX;
+        let mut schedules = reply.schedules;
+        let is_full = count(schedules.len()) == DUE_MAX;
+        if is_full && pages < max {
+            // If others have just handled some of the first page, this skips as many. A later round finds them.
+            let next = send(store, &DueSchedules { skip: skip + DUE_MAX, max: DUE_MAX }).await?;
+            pages += 1;
+            schedules.extend(next.schedules);
+        }
+        let (known, mut rows): (Vec<_>, Vec<_>) =
+            schedules.into_iter().partition(|row| total.left.contains(&row.id));
+        let is_last = rows.is_empty() && !is_full;
         if is_last && skip > 0 && !is_second_look && pages < max {
             // Others may have handled a schedule that was left. Then as many others were skipped in its place.
             (skip, is_second_look) = (0, true);
             continue;
         }
         let left = total.left.len();
-        visit_all(store, dispatcher, rows, reply.now, &mut total).await?;
+        // Two commands at the same time: a store that has several connections commits one while it runs the other.
+        let others = rows.split_off(rows.len().min(DUE_MAX as usize));
+        let (mut one, mut other) = (Visited::default(), Visited::default());
+        tokio::try_join!(
+            visit_all(store, dispatcher, (rows, &[]), reply.now, &mut one),
+            visit_all(store, dispatcher, (others, &[]), reply.now, &mut other),
+        )?;
+        total.add(one);
+        total.add(other);
         // What was left stays at the front: the others are due later now.
         skip += count(known.len() + total.left.len() - left);
         if is_last || pages >= max {
@@ -112,29 +136,39 @@ fn count(rows: usize) -> u32 {
 }
 
 /// Visits all schedules, due or not, so that each has the due time that this program computes. Time-zone data may have
-/// changed since they were stored.
-pub(crate) async fn visit_every<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher) -> Result<()> {
+/// changed since they were stored. Passes each page to `inspect` first.
+pub(crate) async fn visit_every<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    mut inspect: impl FnMut(&[ScheduleRecord]),
+) -> Result<()> {
     let mut after = None;
     loop {
         let request = crate::command::ListSchedules { after, max: DUE_MAX };
         let reply = send(store, &request).await?;
         let Some(last) = reply.schedules.last() else { return Ok(()) };
         after = Some(last.name.clone());
-        visit_all(store, dispatcher, reply.schedules, reply.now, &mut Visited::default()).await?;
+        inspect(&reply.schedules);
+        visit_all(store, dispatcher, (reply.schedules, &[]), reply.now, &mut Visited::default()).await?;
     }
 }
 
-/// Visits schedules by id: their runs have closed. A schedule that others change at the same time is visited again: they may
+/// Visits the schedules whose runs have closed. A schedule that others change at the same time is visited again: they may
 /// have read the status of its runs before.
-async fn visit_ids<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, ids: &[ScheduleId]) -> Result<()> {
-    let mut ids = ids.to_vec();
+async fn visit_closed<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    closed: &[ChainId],
+) -> Result<()> {
+    let ids = closed.iter().filter_map(|chain| Some(chain.occurrence()?.schedule));
+    let mut ids: Vec<_> = ids.collect::<HashSet<_>>().into_iter().collect();
     for _ in 0..CONFLICTS_MAX {
         let mut visited = Visited::default();
         for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
             let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
             let reply = send(store, &GetSchedules { schedules }).await?;
             let rows = reply.schedules.into_iter().flatten().collect();
-            visit_all(store, dispatcher, rows, reply.now, &mut visited).await?;
+            visit_all(store, dispatcher, (rows, closed), reply.now, &mut visited).await?;
         }
         ids = visited.conflicts;
         if ids.is_empty() {
@@ -150,10 +184,11 @@ struct Plan {
     cancel: Option<ChainId>,
 }
 
+/// Visits schedules. `closed` are chains to read in addition to those that each visit needs.
 async fn visit_all<S: Store + ?Sized>(
     store: &S,
     dispatcher: &Dispatcher,
-    rows: Vec<ScheduleRecord>,
+    (rows, closed): (Vec<ScheduleRecord>, &[ChainId]),
     now: Timestamp,
     visited: &mut Visited,
 ) -> Result<()> {
@@ -164,10 +199,13 @@ async fn visit_all<S: Store + ?Sized>(
             Err(_) => visited.leave(row.id),
         }
     }
-    let statuses = statuses(store, read.iter().flat_map(|(.., state)| state.watched_chains())).await?;
+    let watched = read
+        .iter()
+        .flat_map(|(_, definition, state)| state.watched_chains(definition.spec.overlap_policy(), now));
+    let statuses = statuses(store, watched.chain(closed.iter().copied())).await?;
     let mut plans = Vec::with_capacity(read.len());
     for (row, definition, state) in read {
-        let status = |chain| statuses.get(&chain).copied().unwrap_or(ChainStatus::Open);
+        let status = |chain| statuses.get(&chain).copied();
         match visit(&row, &definition, state, now, status) {
             Ok(Visit::Nothing) => visited.leave(row.id),
             Ok(Visit::Put(planned)) => {
@@ -236,7 +274,7 @@ async fn statuses<S: Store + ?Sized>(
     store: &S,
     chains: impl Iterator<Item = ChainId>,
 ) -> Result<HashMap<ChainId, ChainStatus>> {
-    let chains: Vec<_> = chains.collect();
+    let chains: Vec<_> = chains.collect::<HashSet<_>>().into_iter().collect();
     let mut statuses = HashMap::with_capacity(chains.len());
     for chains in chains.chunks(SCHEDULE_PAGE_MAX) {
         let targets = chains.iter().copied().map(Target::Chain).collect();
@@ -355,7 +393,7 @@ impl Drop for RunningPass {
 }
 
 enum Message {
-    Closed(ScheduleId),
+    Closed(ChainId),
     /// Asks the task to answer when it has handled all messages before this one.
     Flush(oneshot::Sender<()>),
 }
@@ -367,13 +405,15 @@ impl ClosedRuns {
 
     /// Visits the schedule that has started this chain, if any.
     pub(super) fn note(&self, chain: ChainId) {
-        let Some(occurrence) = chain.occurrence() else { return };
+        if chain.occurrence().is_none() {
+            return;
+        }
         let sender = self.outbox.sender(|runtime, receiver| {
             let passes = Arc::clone(&self.passes);
             runtime.spawn(record(receiver, Arc::clone(&self.store), self.dispatcher.clone(), passes));
         });
         if let Some(sender) = sender {
-            let _ = sender.try_send(Message::Closed(occurrence.schedule));
+            let _ = sender.try_send(Message::Closed(chain));
         }
     }
 
@@ -397,19 +437,18 @@ async fn record(
 ) {
     while let Some(first) = messages.recv().await {
         let _ = timeout(PASS_LIMIT, passes.wait()).await;
-        let (mut ids, mut waiting) = (Vec::new(), Vec::new());
+        let (mut closed, mut waiting) = (Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(message) = next {
             match message {
-                Message::Closed(id) if !ids.contains(&id) => ids.push(id),
-                Message::Closed(_) => {}
+                Message::Closed(chain) => closed.push(chain),
                 Message::Flush(done) => waiting.push(done),
             }
-            next = if ids.len() < SCHEDULE_PAGE_MAX { messages.try_recv().ok() } else { None };
+            next = if closed.len() < SCHEDULE_PAGE_MAX { messages.try_recv().ok() } else { None };
         }
         let Some(dispatcher) = dispatcher.upgrade() else { return };
         // After an error, a check of the schedule finds the outcome.
-        if let Err(error) = visit_ids(&*store, &dispatcher, &ids).await {
+        if let Err(error) = visit_closed(&*store, &dispatcher, &closed).await {
             dispatcher.observe(&Event::StoreFailed("change_schedules", ErrorText::new(error.to_string())));
         }
         for done in waiting {

@@ -23,7 +23,7 @@ use crate::name::ScheduleName;
 use crate::schedule::{Definition, EncodedChain, ScheduleSpec, State, drop_paused, set_aside, time};
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Timestamp;
-pub(crate) use declare::{DECLARED_EVERY, Declaration, Declared};
+pub(crate) use declare::{DECLARED_EVERY, Declaration, Declared, Declarer, is_noted};
 use edit::{Edit, Known, change, redefined};
 pub use view::{Schedule, ScheduleDetails};
 

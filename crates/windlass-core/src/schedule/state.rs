@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use super::spec::Overlap;
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::{ChainId, RequestId};
+use crate::id::{ChainId, RequestId, WorkerId};
 use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
@@ -14,6 +15,9 @@ pub(crate) const RUNS_MAX: usize = 20;
 
 /// How many open runs before these are watched for a success.
 const OLDER_MAX: usize = 200;
+
+/// How many of the open runs before these one check reads.
+const OLDER_CHECKED: usize = 20;
 
 /// How many of the latest runs are watched for a retry by an operator.
 const RETRIED_MAX: usize = 3;
@@ -33,7 +37,7 @@ pub(crate) struct State {
     pub(crate) waiting: Option<i64>,
     /// The latest runs, oldest first.
     pub(crate) runs: VecDeque<StoredRun>,
-    /// Earlier runs that are still open, oldest first. An id contains the occurrence.
+    /// Earlier runs that are still open. The first ones are checked next. An id contains the occurrence.
     #[serde(skip_serializing_if = "VecDeque::is_empty")]
     pub(crate) older: VecDeque<ChainId>,
     /// The latest occurrence whose chain completed.
@@ -48,8 +52,15 @@ pub(crate) struct State {
     pub(crate) check_delay: u64,
     /// When the last occurrence was over.
     pub(crate) ended_at: Option<i64>,
-    /// When a worker last declared the schedule, even if it was refused. Accurate to 20 minutes.
+    /// When a worker last noted that it declares the schedule, even if it was refused. A note is repeated when it is 10
+    /// minutes old, or when its worker has died.
     pub(crate) declared_at: Option<i64>,
+    /// The worker that wrote this note.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) declared_by: Option<WorkerId>,
+    /// When a worker of the same program noticed that no live worker declares the schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) undeclared_at: Option<i64>,
 }
 
 /// A run of a schedule.
@@ -130,14 +141,32 @@ impl State {
         self.older.iter().copied().chain(open)
     }
 
-    /// Returns the chains whose outcome may change: those that are open, and the latest ones that an operator may retry.
-    pub(crate) fn watched_chains(&self) -> impl Iterator<Item = ChainId> {
-        let is_retriable =
-            |run: &StoredRun| matches!(run.outcome, Some(RunOutcome::Failed | RunOutcome::Cancelled));
+    /// Returns the chains whose status a visit needs. When a check is due, these are the runs whose outcome may change: those
+    /// that are open, and the latest ones that an operator may retry. Otherwise, a visit needs the latest run only, to
+    /// prevent an overlap.
+    pub(crate) fn watched_chains(&self, overlap: Overlap, now: Timestamp) -> Vec<ChainId> {
+        let is_watched = |run: &StoredRun, age: usize| match run.outcome {
+            None => true,
+            Some(RunOutcome::Failed | RunOutcome::Cancelled) => age < RETRIED_MAX,
+            Some(RunOutcome::Completed | RunOutcome::Deleted) => false,
+        };
         let runs = self.runs.iter().rev().enumerate();
-        let watched =
-            runs.filter(move |(age, run)| run.outcome.is_none() || *age < RETRIED_MAX && is_retriable(run));
-        self.older.iter().copied().chain(watched.map(|(_, run)| run.chain))
+        let watched = runs.filter(|(age, run)| is_watched(run, *age)).map(|(age, run)| (age, run.chain));
+        if self.check_at.is_some_and(|at| at <= now.as_millis()) {
+            return self
+                .older
+                .iter()
+                .take(OLDER_CHECKED)
+                .copied()
+                .chain(watched.map(|(_, chain)| chain))
+                .collect();
+        }
+        watched.filter(|(age, _)| *age == 0 && overlap != Overlap::Allow).map(|(_, chain)| chain).collect()
+    }
+
+    /// Returns how many checks it takes to read all open runs.
+    pub(crate) fn checks(&self) -> u64 {
+        u64::try_from(self.older.len().div_ceil(OLDER_CHECKED)).unwrap_or(u64::MAX).max(1)
     }
 
     /// Returns the chain that was created last, if its outcome is not known yet.
@@ -156,8 +185,11 @@ impl State {
         if self.runs.len() >= RUNS_MAX {
             let open = self.runs.pop_front().filter(|run| run.outcome.is_none());
             self.older.extend(open.map(|run| run.chain));
-            let excess = self.older.len().saturating_sub(OLDER_MAX);
-            self.older.drain(..excess);
+            if self.older.len() > OLDER_MAX {
+                // An id begins with the time of its occurrence.
+                let oldest = self.older.iter().min().copied();
+                self.older.retain(|chain| Some(*chain) != oldest);
+            }
         }
         self.runs.push_back(StoredRun {
             at: at.as_millis(),

@@ -234,6 +234,8 @@ struct World {
     now: Timestamp,
     chains: Vec<(ChainId, ChainStatus)>,
     cancelled: Vec<ChainId>,
+    /// The number of chains that the visits have read.
+    read: usize,
 }
 
 impl World {
@@ -254,7 +256,7 @@ impl World {
             definition: definition.encode().into(),
             state: state.encode().into(),
         };
-        Self { row, definition, now, chains: Vec::new(), cancelled: Vec::new() }
+        Self { row, definition, now, chains: Vec::new(), cancelled: Vec::new(), read: 0 }
     }
 
     fn state(&self) -> State {
@@ -263,12 +265,14 @@ impl World {
 
     /// Visits the schedule once. Returns the occurrence that it starts.
     fn visit(&mut self) -> Option<String> {
-        let status = |chain| {
-            self.chains
-                .iter()
-                .find(|(known, _)| *known == chain)
-                .map_or(ChainStatus::Gone, |(_, status)| *status)
+        let watched = self.state().watched_chains(self.definition.spec.overlap_policy(), self.now);
+        assert!(watched.len() <= 40, "a visit reads {} chains", watched.len());
+        self.read += watched.len();
+        let find = |chain| {
+            let known = self.chains.iter().find(|(known, _)| *known == chain);
+            known.map_or(ChainStatus::Gone, |(_, status)| *status)
         };
+        let status = |chain| watched.contains(&chain).then(|| find(chain));
         let visit = visit(&self.row, &self.definition, self.state(), self.now, status).unwrap();
         let Visit::Put(planned) = visit else { return None };
         let PutSchedule { due_at, handled, state, chain, .. } = planned.put;
@@ -420,7 +424,7 @@ fn an_ended_schedule_is_removed_after_its_retention() {
     let ended = world.state().ended_at.expect("it has ended");
     let due_at = world.row.due_at.unwrap();
     assert_eq!(due_at.as_millis(), ended + 3_600_000);
-    let status = |_| ChainStatus::Gone;
+    let status = |_| Some(ChainStatus::Gone);
     let visit = visit(&world.row, &world.definition, world.state(), due_at, status).unwrap();
     assert_eq!(visit, Visit::Delete);
 }
@@ -543,7 +547,7 @@ fn the_start_of_an_occurrence_is_right_until_it_is_missed() {
     let late = |now: &str| {
         let mut world = World::new(every_minute().overlap(Overlap::Allow), "2026-11-15T06:00:30Z");
         world.now = at(now);
-        let status = |_| ChainStatus::Gone;
+        let status = |_| Some(ChainStatus::Gone);
         match visit(&world.row, &world.definition, world.state(), world.now, status).unwrap() {
             Visit::Put(planned) => planned.not_after.map(|time| time.to_string()),
             other => panic!("expected a start, got {other:?}"),
@@ -569,6 +573,27 @@ fn the_success_of_a_run_behind_many_open_ones_counts() {
     world.run("2026-11-15T16:00:10Z");
     assert_eq!((world.state().runs.len(), world.state().older.len()), (20, 200));
     assert!(world.row.state.len() < crate::limit::SCHEDULE_TEXT_MAX_BYTES / 4, "{}", world.row.state.len());
+}
+
+#[test]
+fn visits_read_few_of_many_open_runs() {
+    // Several occurrences between two checks.
+    let spec = Every::new(Duration::from_millis(100)).unwrap().overlap(Overlap::Allow);
+    let mut world = World::new(spec, "2026-11-15T06:00:00Z");
+    assert_eq!(world.run("2026-11-15T06:00:40Z").len(), 400);
+    assert_eq!((world.state().runs.len(), world.state().older.len()), (20, 200));
+    world.read = 0;
+    let started = world.run("2026-11-15T06:00:50Z").len();
+    assert_eq!(started, 100);
+    assert!(world.read <= 11 * 40, "{started} visits have read {} chains", world.read);
+    // Without further occurrences, every open run is read within the time that a closed chain is kept.
+    let first = world.state().older.iter().min().copied().unwrap();
+    let place = world.chains.iter().position(|(chain, _)| *chain == first).unwrap();
+    world.definition.spec = world.definition.spec.clone().ends_at(world.now);
+    world.run("2026-11-15T06:20:00Z");
+    world.chains[place].1 = ChainStatus::Closed(ClosedAs::Completed, world.now);
+    world.run("2026-11-15T06:29:59Z");
+    assert_eq!(world.state().last_success, first.occurrence().map(|of| of.at.as_millis()));
 }
 
 #[test]

@@ -53,7 +53,8 @@ pub(crate) struct Planned {
     pub(crate) cancel: Option<ChainId>,
 }
 
-/// Decides what to do with a schedule at time `now`.
+/// Decides what to do with a schedule at time `now`. `status` returns the status of the chains that were read: see
+/// [`State::watched_chains`].
 ///
 /// # Errors
 ///
@@ -63,7 +64,7 @@ pub(crate) fn visit(
     definition: &Definition,
     mut state: State,
     now: Timestamp,
-    status: impl Fn(ChainId) -> ChainStatus,
+    status: impl Fn(ChainId) -> Option<ChainStatus>,
 ) -> Result<Visit> {
     let before = state.clone();
     if state.ended_at.is_some_and(|ended| time(ended) + definition.spec.retention_ms() <= now) {
@@ -127,17 +128,17 @@ fn planned(
 }
 
 /// Records the outcomes of runs that have closed. A failed run that an operator has retried is open again.
-fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> ChainStatus) {
-    let watched: Vec<_> = state.watched_chains().collect();
-    for run in state.runs.iter_mut().filter(|run| watched.contains(&run.chain)) {
+fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> Option<ChainStatus>) {
+    for run in &mut state.runs {
         let (outcome, at) = match status(run.chain) {
-            ChainStatus::Open => {
+            None => continue,
+            Some(ChainStatus::Open) => {
                 (run.outcome, run.closed_at) = (None, None);
                 continue;
             }
-            ChainStatus::Gone if run.outcome.is_some() => continue,
-            ChainStatus::Closed(closed_as, at) => (RunOutcome::from(closed_as), at),
-            ChainStatus::Gone => (RunOutcome::Deleted, now),
+            Some(ChainStatus::Gone) if run.outcome.is_some() => continue,
+            Some(ChainStatus::Closed(closed_as, at)) => (RunOutcome::from(closed_as), at),
+            Some(ChainStatus::Gone) => (RunOutcome::Deleted, now),
         };
         (run.outcome, run.closed_at) = (Some(outcome), Some(at.as_millis()));
         if outcome == RunOutcome::Completed {
@@ -145,15 +146,22 @@ fn resolve(state: &mut State, now: Timestamp, status: impl Fn(ChainId) -> ChainS
         }
     }
     let State { older, last_success, .. } = state;
+    // The runs that were read move to the end: the next check reads others.
+    let mut read = 0;
     older.retain(|chain| match status(*chain) {
-        ChainStatus::Open => true,
-        ChainStatus::Closed(ClosedAs::Completed, _) => {
+        None => true,
+        Some(ChainStatus::Open) => {
+            read += 1;
+            true
+        }
+        Some(ChainStatus::Closed(ClosedAs::Completed, _)) => {
             let at = chain.occurrence().map(|occurrence| occurrence.at.as_millis());
             *last_success = (*last_success).max(at);
             false
         }
-        ChainStatus::Closed(..) | ChainStatus::Gone => false,
+        Some(ChainStatus::Closed(..) | ChainStatus::Gone) => false,
     });
+    older.rotate_left(read);
 }
 
 /// Decides whether to start an occurrence. Drops those that were missed, and skips those that overlap.
@@ -342,7 +350,10 @@ fn fired(
 ) -> Result<NewChain> {
     let chain = Occurrence { schedule: row.id, at, is_manual: false }.chain();
     state.push_run(at, chain, now, None);
-    (state.check_at, state.check_delay) = (None, 0);
+    // Soon. An earlier check stays: otherwise a schedule that starts runs all the time would never check them.
+    let soon = (now + Millis::new(CHECK_FIRST_MS).unwrap_or_default()).as_millis();
+    state.check_at = state.check_at.filter(|at| now.as_millis() < *at && *at < soon);
+    state.check_delay = 0;
     definition.job.decode(chain)
 }
 
@@ -357,7 +368,7 @@ fn settle(
     if state.open_chains().next().is_none() && state.waiting.is_none() {
         (state.check_at, state.check_delay) = (None, 0);
     } else if state.check_at.is_none_or(|at| at <= now.as_millis()) {
-        let most = if state.waiting.is_some() { CHECK_WAITING_MAX_MS } else { CHECK_MAX_MS };
+        let most = if state.waiting.is_some() { CHECK_WAITING_MAX_MS } else { CHECK_MAX_MS / state.checks() };
         state.check_delay = (state.check_delay * 2).clamp(CHECK_FIRST_MS, most);
         state.check_at = Some((now + Millis::new(state.check_delay).unwrap_or_default()).as_millis());
     }

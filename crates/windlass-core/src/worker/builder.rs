@@ -266,11 +266,11 @@ impl<S: Store + ?Sized> Worker<S> {
         engine.dispatcher().observe(&Event::WorkerStarted(engine.about()));
         engine.report_capacity(true);
         engine.publish_consumer_event(EventKind::ConsumerStarted);
-        let is_declared = schedule::declare_first(&engine, &program).await;
+        let declaring = schedule::declare_first(&engine, &program).await;
         let keepers = [
             tokio::spawn(keep(Arc::clone(&engine))),
             tokio::spawn(beat(Arc::clone(&engine))),
-            tokio::spawn(schedule::run(Arc::clone(&engine), program, is_declared)),
+            tokio::spawn(schedule::run(Arc::clone(&engine), program, declaring)),
         ];
         let main = tokio::spawn(Loop::run(Arc::clone(&engine)));
         Ok(Running { engine, main: Some(main), keepers })

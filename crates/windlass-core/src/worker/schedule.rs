@@ -9,11 +9,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::engine::Engine;
 use super::task::catch_panic;
 pub(super) use crate::client::Declaration;
-use crate::client::{DECLARED_EVERY, Declared, visit_due, visit_every};
+use crate::client::{DECLARED_EVERY, Declared, Declarer, is_noted, visit_due, visit_every};
 use crate::clock::far;
-use crate::command::check_text;
+use crate::command::{ScheduleRecord, check_text};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::ErrorText;
+use crate::id::WorkerId;
+use crate::name::{ErrorText, ScheduleName};
 use crate::observer::Event;
 use crate::schedule::Definition;
 use crate::store::{AnyStore, Capability, Store};
@@ -30,6 +31,11 @@ const FRUITLESS: Duration = Duration::from_millis(1);
 const BUSY: Duration = Duration::from_millis(200);
 /// The time after which a declaration is repeated that did not reach the store.
 const DECLARE_AGAIN: Duration = Duration::from_secs(10);
+/// How often a worker checks whether the workers that declare the schedules of its program are alive, unless all notes are
+/// its own.
+const WATCH: Duration = Duration::from_secs(15);
+/// The time from the start of a worker, or from the death of another one, to the search for schedules that nobody declares.
+const SURVEY: Duration = Duration::from_secs(45);
 /// How long the start of a worker waits until its schedules are declared.
 const DECLARE_LIMIT: Duration = Duration::from_secs(5);
 
@@ -54,33 +60,35 @@ pub(super) fn program_name() -> String {
 /// The store of an attempt that a schedule has started.
 pub(super) struct ScheduledBy(pub(super) AnyStore);
 
-/// Declares the program's schedules when a worker starts. Returns whether that succeeded in time. If not, [`run`] tries
-/// again: a worker starts even if its store is unreachable.
-pub(super) async fn declare_first<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> bool {
-    let is_supported = engine.client.store().capabilities().has(Capability::Schedules);
-    if program.declarations.is_empty() || !is_supported {
-        return true;
+/// Declares the program's schedules when a worker starts. If that does not succeed in time, [`run`] tries again: a worker
+/// starts even if its store is unreachable.
+pub(super) async fn declare_first<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> Declaring {
+    let mut declaring = Declaring::new();
+    if engine.client.store().capabilities().has(Capability::Schedules) {
+        let _ = timeout(DECLARE_LIMIT, declaring.turn(engine, program)).await;
     }
-    matches!(timeout(DECLARE_LIMIT, declare(engine, program)).await, Ok(true))
+    declaring
 }
 
 /// Declares the program's schedules, and then starts due occurrences until the worker stops. Returns immediately if the
 /// store has no schedules. A failure is retried.
-pub(super) async fn run<S: Store + ?Sized>(engine: Arc<Engine<S>>, program: Program, is_declared: bool) {
+pub(super) async fn run<S: Store + ?Sized>(
+    engine: Arc<Engine<S>>,
+    program: Program,
+    mut declaring: Declaring,
+) {
     if !engine.client.store().capabilities().has(Capability::Schedules) {
         return;
     }
     let stopping = engine.stopping.clone();
     let (mut is_checked, mut failures) = (false, 0);
-    let mut declare_at = Instant::now() + if is_declared { DECLARED_EVERY } else { Duration::ZERO };
     while !stopping.is_cancelled() {
         let turn = async {
-            if Instant::now() >= declare_at {
-                let is_declared = declare(&engine, &program).await;
-                declare_at = Instant::now() + if is_declared { DECLARED_EVERY } else { DECLARE_AGAIN };
-            }
+            declaring.turn(&engine, &program).await;
             if !is_checked {
-                visit_every(engine.client.store(), engine.dispatcher()).await?;
+                let declared = program.names();
+                let inspect = |rows: &[ScheduleRecord]| declaring.inspect(rows, &program, &declared);
+                visit_every(engine.client.store(), engine.dispatcher(), inspect).await?;
                 is_checked = true;
             }
             visit_due(engine.client.store(), engine.dispatcher()).await
@@ -123,39 +131,137 @@ fn poll<S: Store + ?Sized>(engine: &Engine<S>) -> Duration {
     longest.mul_f64(1.0 - 0.1 * fastrand::f64())
 }
 
-/// Declares the program's schedules. A declaration that fails does not stop the others. Returns whether all of them reached
-/// the store.
-async fn declare<S: Store + ?Sized>(engine: &Engine<S>, program: &Program) -> bool {
-    let mut is_declared = true;
-    let declared = engine.client.schedules().declare(&program.name, &program.declarations).await;
-    for (Declaration { name, .. }, declared) in program.declarations.iter().zip(declared) {
-        match declared {
-            Ok(Declared::Refused) => tracing::warn!(
-                target: "windlass",
-                schedule = %name,
-                program = program.name,
-                "the declaration of the schedule was superseded and is not applied: deploy the newer program, or accept \
-                 the rollback with `windlass schedules accept {name}`"
-            ),
-            Ok(_) => {}
+/// When a worker declares its schedules again, and which other workers it watches.
+#[derive(Debug)]
+pub(super) struct Declaring {
+    declare_at: Instant,
+    watch_at: Instant,
+    /// When to search for schedules of the program that nobody declares.
+    survey_at: Option<Instant>,
+    /// Workers whose notes the declared schedules have, and those that the survey found.
+    others: [HashSet<WorkerId>; 2],
+}
+
+impl Declaring {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { declare_at: now, watch_at: now + WATCH, survey_at: None, others: Default::default() }
+    }
+
+    /// Plans a survey if the program has schedules that this worker does not declare.
+    fn inspect(&mut self, rows: &[ScheduleRecord], program: &Program, declared: &HashSet<ScheduleName>) {
+        let is_foreign = |row: &ScheduleRecord| !declared.contains(&row.name) && is_noted(row, &program.name);
+        if self.survey_at.is_none() && rows.iter().any(is_foreign) {
+            self.survey_at = Some(Instant::now() + SURVEY.mul_f64(1.0 + 0.2 * fastrand::f64()));
+        }
+    }
+
+    /// Does what is due.
+    async fn turn<S: Store + ?Sized>(&mut self, engine: &Engine<S>, program: &Program) {
+        let now = Instant::now();
+        if now >= self.declare_at {
+            self.declare(engine, program).await;
+        } else if now >= self.watch_at && !self.others.iter().all(HashSet::is_empty) {
+            self.watch_at = now + WATCH;
+            let live = live_workers(engine).await;
+            if live.is_some_and(|live| !self.others.iter().all(|others| others.is_subset(&live))) {
+                self.declare(engine, program).await;
+                // By then, all workers have noticed.
+                self.survey_at.get_or_insert(now + SURVEY);
+            }
+        }
+        if self.survey_at.is_some_and(|at| Instant::now() >= at) {
+            self.survey(engine, program).await;
+        }
+    }
+
+    /// Declares the program's schedules. A declaration that fails does not stop the others.
+    async fn declare<S: Store + ?Sized>(&mut self, engine: &Engine<S>, program: &Program) {
+        if program.declarations.is_empty() {
+            self.declare_at = far(DECLARED_EVERY);
+            return;
+        }
+        let live = live_workers(engine).await;
+        let declarer = Declarer { program: &program.name, worker: engine.id, live: live.as_ref() };
+        let declared = engine.client.schedules().declare(declarer, &program.declarations).await;
+        let mut is_declared = true;
+        for (Declaration { name, .. }, declared) in program.declarations.iter().zip(declared.results) {
+            is_declared &= report(engine, &program.name, name, declared);
+        }
+        self.declare_at = Instant::now() + if is_declared { DECLARED_EVERY } else { DECLARE_AGAIN };
+        let [of_declared, of_others] = &mut self.others;
+        *of_declared = declared.others;
+        // The survey that follows their death finds what they declared.
+        of_others.retain(|worker| live.as_ref().is_none_or(|live| live.contains(worker)));
+    }
+
+    /// Marks the schedules of the program that no live worker declares.
+    async fn survey<S: Store + ?Sized>(&mut self, engine: &Engine<S>, program: &Program) {
+        let can_list = engine.client.store().capabilities().has(Capability::Workers);
+        self.survey_at = can_list.then(|| Instant::now() + SURVEY);
+        let Some(live) = live_workers(engine).await else { return };
+        let declarer = Declarer { program: &program.name, worker: engine.id, live: Some(&live) };
+        match engine.client.schedules().mark_undeclared(declarer, &program.names()).await {
+            Ok(survey) => {
+                self.survey_at = self.survey_at.filter(|_| survey.is_unfinished);
+                let [_, of_others] = &mut self.others;
+                *of_others = survey.others;
+            }
             Err(error) => {
-                is_declared &= !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy);
-                tracing::warn!(
-                    target: "windlass",
-                    schedule = %name,
-                    program = program.name,
-                    %error,
-                    "the schedule could not be declared: its stored definition, if any, stays in use"
-                );
-                let event = Event::StoreFailed("change_schedules", ErrorText::new(error.to_string()));
+                let event = Event::StoreFailed("list_schedules", ErrorText::new(error.to_string()));
                 engine.dispatcher().observe(&event);
             }
         }
     }
-    is_declared
+}
+
+/// Returns the live workers, or `None` if the store does not list them.
+async fn live_workers<S: Store + ?Sized>(engine: &Engine<S>) -> Option<HashSet<WorkerId>> {
+    if !engine.client.store().capabilities().has(Capability::Workers) {
+        return None;
+    }
+    let workers = engine.client.workers().await.ok()?;
+    Some(workers.into_iter().map(|worker| worker.worker).collect())
+}
+
+/// Reports what became of a declaration. Returns whether it reached the store.
+fn report<S: Store + ?Sized>(
+    engine: &Engine<S>,
+    program: &str,
+    name: &ScheduleName,
+    declared: Result<Declared>,
+) -> bool {
+    match declared {
+        Ok(Declared::Refused) => tracing::warn!(
+            target: "windlass",
+            schedule = %name,
+            program,
+            "the declaration of the schedule was superseded and is not applied: deploy the newer program, or accept \
+             the rollback with `windlass schedules accept {name}`"
+        ),
+        Ok(_) => {}
+        Err(error) => {
+            tracing::warn!(
+                target: "windlass",
+                schedule = %name,
+                program,
+                %error,
+                "the schedule could not be declared: its stored definition, if any, stays in use"
+            );
+            let event = Event::StoreFailed("change_schedules", ErrorText::new(error.to_string()));
+            engine.dispatcher().observe(&event);
+            return !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Busy);
+        }
+    }
+    true
 }
 
 impl Program {
+    /// Returns the names of the declared schedules.
+    fn names(&self) -> HashSet<ScheduleName> {
+        self.declarations.iter().map(|declaration| declaration.name.clone()).collect()
+    }
+
     /// Checks that a store accepts the declarations.
     ///
     /// # Errors

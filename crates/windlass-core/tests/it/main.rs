@@ -15,6 +15,7 @@ mod middleware;
 mod observer;
 mod queue;
 mod schedule_changes;
+mod schedule_declarations;
 mod schedules;
 mod times;
 #[cfg(feature = "tower")]

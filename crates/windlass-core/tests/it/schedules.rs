@@ -18,7 +18,7 @@ use windlass_core::{
 };
 
 #[derive(Serialize, Deserialize)]
-struct Tick;
+pub(crate) struct Tick;
 
 impl Job for Tick {
     const NAME: &'static str = "tick";
@@ -290,14 +290,18 @@ async fn outcomes_outlive_their_chains() {
 
 /// A store that counts the commands that concern schedules.
 #[derive(Debug, Default)]
-struct Counted {
+pub(crate) struct Counted {
     inner: MemoryStore,
     commands: Mutex<BTreeMap<&'static str, Vec<usize>>>,
 }
 
 impl Counted {
+    pub(crate) fn clear(&self) {
+        self.commands.lock().unwrap().clear();
+    }
+
     /// Returns the number of calls, and the largest number of items in one.
-    fn calls(&self, name: &str) -> (usize, usize) {
+    pub(crate) fn calls(&self, name: &str) -> (usize, usize) {
         let commands = self.commands.lock().unwrap();
         let sizes = commands.get(name).map(Vec::as_slice).unwrap_or_default();
         (sizes.len(), sizes.iter().copied().max().unwrap_or(0))
@@ -318,11 +322,11 @@ impl Decorator for Counted {
     }
 }
 
-async fn tick(_: windlass_core::Ctx<Tick>) -> Result<(), windlass_core::BoxError> {
+pub(crate) async fn tick(_: windlass_core::Ctx<Tick>) -> Result<(), windlass_core::BoxError> {
     Ok(())
 }
 
-async fn with_schedules(spec: &ScheduleSpec, count: usize) -> Client<Counted> {
+pub(crate) async fn with_schedules(spec: &ScheduleSpec, count: usize) -> Client<Counted> {
     let clock = Arc::new(crate::faults::RuntimeClock::default());
     let store = Counted { inner: MemoryStore::with_clock(clock), ..Counted::default() };
     let client = Client::new(store);

@@ -32,6 +32,7 @@ pub(crate) async fn everything(
     for job in &jobs.jobs {
         attempts.insert(job.id, store.list_attempts(ListAttempts { job: job.id }).await.unwrap().attempts);
     }
+    let details = schedules::details(store, exact).await;
     let chains: BTreeMap<_, _> = chains.chains.into_iter().map(|chain| (chain.id, chain)).collect();
     let broken = {
         let state = world.state();
@@ -40,7 +41,8 @@ pub(crate) async fn everything(
         for job in &jobs.jobs {
             broken.extend(end.job(job, &attempts[&job.id]));
         }
-        broken.extend(exact.iter().filter_map(|exact| exact.check(end.journal)));
+        let schedules = exact.iter().zip(&details);
+        broken.extend(schedules.filter_map(|(exact, (_, of))| exact.check(end.journal, &chains, of)));
         broken.extend(chains.values().filter_map(schedules::check_time));
         broken
     };

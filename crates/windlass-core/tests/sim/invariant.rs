@@ -37,7 +37,11 @@ pub(crate) enum Invariant {
     WaitsAreAnswered,
     /// Each occurrence of a schedule starts exactly one chain.
     OccurrencesStartOnce,
-    /// No occurrence starts before its time on the store's clock.
+    /// Each occurrence starts a chain, or is counted as missed or overlapped.
+    OccurrencesAreCounted,
+    /// An occurrence starts while the former chain is open only if the schedule allows it.
+    OccurrencesDoNotOverlap,
+    /// No occurrence starts before its time on the store's clock, or when it counts as missed.
     OccurrencesStartInTime,
 }
 

@@ -41,7 +41,7 @@ const LINES_SHOWN: usize = 150;
 const SEEDS_TO_FIND: u64 = 2_000;
 
 /// What a simulation of many seeds must exercise. Without it, a successful run would prove little.
-const EXERCISED: [&str; 71] = [
+const EXERCISED: [&str; 75] = [
     "abort AlreadyClosed",
     "abort Cancelled",
     "abort NotFound",
@@ -105,6 +105,10 @@ const EXERCISED: [&str; 71] = [
     "hint delivered",
     "hint late",
     "hint lost",
+    "overlap Allow",
+    "overlap Cancel",
+    "overlap Skip",
+    "overlap Wait",
     "schedule busy",
     "schedule conflict",
     "schedule repeated",

@@ -45,9 +45,14 @@ async fn invalid_schedules_are_refused() {
         json!({"once": "yesterday", "job": job}),
         json!({"every_ms": 1_000, "job": {"type": "a", "delay_ms": 5}}),
         json!({"every_ms": 1_000}),
+        json!({"cron": "0 0 30 2 *", "job": job}),
     ] {
         let answer = api.call(Method::PUT, "/schedules/n").role(Role::Admin).json(&body).send().await;
         assert!(matches!(answer.status.as_u16(), 400 | 422), "{body}: {}", answer.status);
     }
+    let long = format!("/schedules/{}", "x".repeat(201));
+    let body = json!({"every_ms": 1_000, "job": job});
+    let answer = api.call(Method::PUT, &long).role(Role::Admin).json(&body).send().await;
+    assert!(matches!(answer.status.as_u16(), 400 | 422), "{}", answer.status);
     assert_eq!(api.get("/schedules").await.ok(), json!({"schedules": []}));
 }

@@ -13,13 +13,14 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use windlass_conformance::latency::commit_to_handler;
 use windlass_core::command::{
-    CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs, Step, Target,
+    ChangeSchedules, CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs,
+    PutSchedule, ScheduleAction, ScheduleChange, Step, Target,
 };
 use windlass_core::queue::{Item, ItemCancelled, QueueEvent};
 use windlass_core::schedule::Once;
 use windlass_core::{
-    AbortReason, BoxError, Client, Ctx, Entry, InProcessNotifier, Job, Payload, RequestId, Result, Store,
-    Timestamp, Worker,
+    AbortReason, BoxError, Client, Clock, Ctx, Entry, Hint, InProcessNotifier, Job, Millis, Payload,
+    RequestId, Result, ScheduleId, ScheduleName, Signal, Store, Timestamp, Topic, TypeName, Worker,
 };
 use windlass_sqlite::{Options, SqliteNotifier, SqliteStore, Synchronous};
 use windlass_testkit::{is_full_run, print_figure};
@@ -256,6 +257,44 @@ async fn events_reach_subscribers_of_another_client_in_this_process() {
     queue.enqueue("b", 1).await.unwrap();
     let event = timeout(Duration::from_secs(10), events.next()).await.unwrap();
     assert_eq!(event, Some(QueueEvent::Queued { id: "b".to_owned() }));
+}
+
+/// A schedule that no worker can read stays the first one that is due. Others behind it are still announced.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_schedule_hides_no_other() {
+    let file = File::new();
+    let (store, other) = (Arc::new(file.open().await), file.open().await);
+    let topics = vec![Topic::Schedules, Topic::Scheduled(TypeName::new("t").unwrap())];
+    let mut hints = other.notifier().subscribe(topics).await.unwrap();
+    let now = file.clock.now();
+    let content = PutSchedule {
+        due_at: Some(now),
+        handled: None,
+        definition: Some("{}".into()),
+        state: "{}".into(),
+        chain: None,
+        state_if_not_created: "{}".into(),
+    };
+    let unreadable = ScheduleChange {
+        name: ScheduleName::new("unreadable").unwrap(),
+        id: ScheduleId::new(),
+        expected: None,
+        revision: RequestId::new(),
+        not_before: None,
+        not_after: None,
+        action: ScheduleAction::Put(content),
+    };
+    store.change_schedules(ChangeSchedules { changes: vec![unreadable] }).await.unwrap();
+    let hint = timeout(TIMEOUT, hints.next()).await.unwrap();
+    assert!(matches!(hint, Some(Signal::Hint(Hint::SchedulesChanged))), "{hint:?}");
+    file.clock.advance(Millis::from_secs(60));
+    let client = Client::<SqliteStore>::new(Arc::clone(&store));
+    let (due, later) = (file.clock.now(), file.clock.now() + Duration::from_secs(60));
+    for (name, at) in [("due", due), ("later", later)] {
+        client.schedules().put(name, Once::at(at), Echo(1)).await.unwrap();
+        let hint = timeout(TIMEOUT, hints.next()).await.unwrap();
+        assert!(matches!(hint, Some(Signal::Hint(Hint::SchedulesChanged))), "{name}: {hint:?}");
+    }
 }
 
 /// Returns a command that runs one test of this program in another process, with the file in `variable`.

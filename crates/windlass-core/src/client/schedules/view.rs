@@ -69,8 +69,11 @@ pub struct ScheduleDetails {
     /// The program that declared the schedule, if one did.
     pub program: Option<String>,
     /// When a worker last declared the schedule, accurate to 20 minutes, even if its declaration was not applied. If this is
-    /// long ago, the declaration was removed from the code, or the program no longer runs.
+    /// long ago, the program no longer runs.
     pub declared_at: Option<Timestamp>,
+    /// When a worker of the program noticed that no live worker declares the schedule any more: it was probably removed
+    /// from the code. That takes a minute or two. `None` again when a worker declares it.
+    pub undeclared_at: Option<Timestamp>,
     /// The program whose declaration was not applied, because its content was superseded. See
     /// [`Schedules::accept`](super::Schedules::accept). `None` again when the program has not declared it for three hours and
     /// another program declares the current content.
@@ -122,6 +125,7 @@ impl ScheduleDetails {
             key_held: state.key_held,
             paused: state.paused,
             declared_at: state.declared_at.map(time),
+            undeclared_at: state.undeclared_at.map(time),
             program: declaration.as_ref().map(|declaration| declaration.program.clone()),
             refused_program: declaration.and_then(|declaration| Some(declaration.refused?.program)),
             spec: definition.spec,
