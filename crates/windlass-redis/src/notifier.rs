@@ -5,11 +5,17 @@
 //!
 //! A background task publishes. Hints that arrive while others are being sent are queued and sent together in the next
 //! call: a pipeline of plain commands or, to a cluster, one script. The wake budgets grow before the hints are published.
+//!
+//! A notifier delivers hints to its own subscribers directly, and skips its own messages when the server returns them.
+//! Workers of the same process claim wake-ups without a call to the server, until the background task has sent what is
+//! left of them. If a worker has claimed all of them and no other worker subscribes here, the hint is not sent at all. So
+//! a single job in a program with an idle worker costs no write besides its own.
 
 mod listener;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,6 +24,7 @@ use redis::Client;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use uuid::Uuid;
 use windlass_core::{
     BoxFuture, Error, ErrorKind, Hint, Notifier, Publisher, Reach, Result, Subscription, Topic, TypeName,
 };
@@ -38,6 +45,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Maximum number of hints in one call.
 const BATCH_MAX: usize = 500;
+
+/// How long workers of this process may claim wake-ups before those that are left are offered to other processes. Only
+/// hints that have a subscriber here wait: an idle worker claims within microseconds, a busy one never.
+const LOCAL_CLAIM_TIME: Duration = Duration::from_millis(1);
 
 /// How long a wake budget is kept, in milliseconds. `publish.lua` has the same number.
 const BUDGET_TTL_MS: i64 = 60_000;
@@ -60,10 +71,16 @@ pub struct RedisNotifier {
 
 struct Shared {
     tag: String,
+    /// Identifies the messages of this notifier.
+    sender: Uuid,
     publish: Text,
     state: Mutex<State>,
     /// Notified when a hint has been queued.
     wanted: Notify,
+    /// Notified when the last local wake-up has been claimed.
+    claimed: Notify,
+    /// Notified when queued hints have been taken to be sent.
+    taken: Notify,
     /// Notified when `State::topics` has changed.
     changed: Notify,
     live: watch::Sender<Live>,
@@ -77,6 +94,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
+    /// Wake-ups of queued hints that no worker of this process has claimed yet.
+    local_wakes: HashMap<TypeName, u32>,
     topics: HashMap<Topic, HashMap<u64, Publisher>>,
     /// Incremented by each new subscription, and when a topic loses its last subscriber.
     version: u64,
@@ -94,6 +113,8 @@ struct Live {
 
 struct Waiting {
     hint: Hint,
+    /// Whether its wake-ups are in [`State::local_wakes`].
+    is_local: bool,
     /// Receives the result of sending, if the publisher waits for it.
     sent: Option<oneshot::Sender<Result<()>>>,
 }
@@ -113,9 +134,12 @@ impl RedisNotifier {
         permission::check_notifier(&mut connection, &tag).await?;
         let shared = Arc::new(Shared {
             tag,
+            sender: Uuid::now_v7(),
             publish: Text::new(include_str!("../lua/notifier/publish.lua")),
             state: Mutex::default(),
             wanted: Notify::new(),
+            claimed: Notify::new(),
+            taken: Notify::new(),
             changed: Notify::new(),
             live: watch::Sender::default(),
             is_connected: AtomicBool::new(false),
@@ -150,7 +174,8 @@ impl fmt::Debug for RedisNotifier {
 }
 
 impl Notifier for RedisNotifier {
-    /// For `Hint::Scheduled`, returns after the wake budget has been increased. Other hints are only queued.
+    /// For `Hint::Scheduled`, returns after the wake budget has been increased, or claimed in this process. Other hints are
+    /// only queued.
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let Some(sent) = self.shared.collect(hint)? else { return Ok(()) };
@@ -185,7 +210,12 @@ impl Notifier for RedisNotifier {
 
     fn claim_wake(&self, job_type: TypeName) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            drop(self.shared.open()?);
+            if self.shared.claim_locally(&job_type).await? {
+                return Ok(true);
+            }
+            // The rest of a local budget may be on its way. Without this wait, the claim could overtake it, find no budget
+            // and be granted in addition to the others.
+            drop(self.shared.sending.lock().await);
             let channel = hint::channel(&Topic::Scheduled(job_type));
             let arguments = [channel.into_bytes()];
             send(&mut self.connection.clone(), &self.claim, &self.shared.tag, &arguments).await
@@ -218,7 +248,12 @@ impl Notifier for RedisNotifier {
             // A process may close its notifier right after it has scheduled a job: send what is queued.
             let mut connection = self.connection.clone();
             let _ = timeout(CLOSE_TIMEOUT, self.shared.send_queued(&mut connection)).await;
-            drop(std::mem::take(&mut self.shared.state().waiting));
+            {
+                let mut state = self.shared.state();
+                state.local_wakes.clear();
+                drop(std::mem::take(&mut state.waiting));
+            }
+            self.shared.taken.notify_waiters();
             self.stop();
             Ok(())
         })
@@ -236,7 +271,8 @@ impl Shared {
         if state.closed { Err(closed()) } else { Ok(state) }
     }
 
-    /// Queues a hint. For a hint with a wake budget, returns a receiver for the result of sending it.
+    /// Queues a hint and delivers it to the subscribers of this process. For a hint with a wake budget, returns a receiver
+    /// for the result of sending it.
     fn collect(&self, hint: Hint) -> Result<Option<oneshot::Receiver<Result<()>>>> {
         let mut state = self.open()?;
         if state.waiting.len() >= QUEUE_MAX {
@@ -250,10 +286,39 @@ impl Shared {
             }
             _ => (None, None),
         };
-        state.waiting.push_back(Waiting { hint, sent });
+        // Under the same lock as the delivery: a worker that receives the hint finds its wake-ups.
+        let is_local = state.subscribers(&hint.topic()).next().is_some();
+        if is_local && let Hint::Scheduled { job_type, count, .. } = &hint {
+            let wakes = state.local_wakes.entry(job_type.clone()).or_default();
+            *wakes = wakes.saturating_add(*count);
+        }
+        state.deliver(&hint);
+        state.waiting.push_back(Waiting { hint, is_local, sent });
         drop(state);
         self.wanted.notify_one();
         Ok(result)
+    }
+
+    /// Claims a wake-up of a hint that this process has published and not sent yet. Returns whether there was one.
+    async fn claim_locally(&self, job_type: &TypeName) -> Result<bool> {
+        loop {
+            let mut taken = pin!(self.taken.notified());
+            // Before the check, so that a batch that is taken in between is noticed.
+            taken.as_mut().enable();
+            {
+                let mut state = self.open()?;
+                let Some(wakes) = state.local_wakes.get_mut(job_type) else { return Ok(false) };
+                if *wakes > 0 {
+                    *wakes -= 1;
+                    if !state.has_local_wakes() {
+                        self.claimed.notify_one();
+                    }
+                    return Ok(true);
+                }
+            }
+            // Other workers of this process were faster, and the budget is not in Redis yet.
+            taken.await;
+        }
     }
 
     /// Registers a subscription. It is live once `live` reaches the returned version.
@@ -294,6 +359,12 @@ impl Shared {
     async fn keep_sending(self: Arc<Self>, mut connection: Connection) {
         loop {
             self.wanted.notified().await;
+            let claims = async {
+                while self.state().has_local_wakes() {
+                    self.claimed.notified().await;
+                }
+            };
+            let _ = timeout(LOCAL_CLAIM_TIME, claims).await;
             self.send_queued(&mut connection).await;
         }
     }
@@ -302,19 +373,13 @@ impl Shared {
     async fn send_queued(&self, connection: &mut Connection) {
         let _sending = self.sending.lock().await;
         loop {
-            let batch: Vec<_> = {
-                let mut state = self.state();
-                let count = state.waiting.len().min(BATCH_MAX);
-                state.waiting.drain(..count).collect()
-            };
-            if batch.is_empty() {
-                return;
-            }
+            let Some(batch) = self.state().take(BATCH_MAX) else { return };
+            self.taken.notify_waiters();
             let sent = self.send_batch(&batch, connection).await;
             if let Err(error) = &sent {
                 tracing::debug!(%error, "sending hints failed");
             }
-            for publisher in batch.into_iter().filter_map(|waiting| waiting.sent) {
+            for publisher in batch.senders {
                 // Fails if the publisher was dropped, which is fine.
                 let _ = publisher.send(sent.clone());
             }
@@ -323,29 +388,41 @@ impl Shared {
 
     /// Sends hints in one call. A pipeline needs two thirds of the script's processor time, but a cluster may redirect
     /// each of its commands while it moves the slot.
-    async fn send_batch(&self, batch: &[Waiting], connection: &mut Connection) -> Result<()> {
+    async fn send_batch(&self, batch: &Batch, connection: &mut Connection) -> Result<()> {
+        if batch.hints.is_empty() {
+            return Ok(());
+        }
+        let message = |hint: &Hint| [self.sender.as_bytes(), hint.to_message().as_ref()].concat();
         if matches!(connection, Connection::Cluster(_)) {
-            let arguments: Vec<_> = batch.iter().flat_map(|waiting| arguments(&waiting.hint)).collect();
+            let arguments = |(hint, wakes): &(Hint, Option<u32>)| {
+                let wakes = wakes.map_or_else(String::new, |wakes| wakes.to_string());
+                [hint::channel(&hint.topic()).into_bytes(), message(hint), wakes.into_bytes()]
+            };
+            let arguments: Vec<_> = batch.hints.iter().flat_map(arguments).collect();
             return send(connection, &self.publish, &self.tag, &arguments).await;
         }
         let mut pipeline = redis::pipe();
-        for Waiting { hint, .. } in batch {
+        for (hint, wakes) in &batch.hints {
             let channel = hint::channel(&hint.topic());
-            if let Hint::Scheduled { count, .. } = hint {
+            if let Some(wakes) = wakes {
                 let budget = format!("{}:wake:{channel}", self.tag);
-                pipeline.cmd("INCRBY").arg(&budget).arg(*count).ignore();
+                pipeline.cmd("INCRBY").arg(&budget).arg(*wakes).ignore();
                 pipeline.cmd("PEXPIRE").arg(budget).arg(BUDGET_TTL_MS).ignore();
             }
-            let (channel, message) = (format!("{}:hint:{channel}", self.tag), hint.to_message());
-            pipeline.cmd("SPUBLISH").arg(channel).arg(message.as_ref()).ignore();
+            let channel = format!("{}:hint:{channel}", self.tag);
+            pipeline.cmd("SPUBLISH").arg(channel).arg(message(hint)).ignore();
         }
         pipeline.query_async(connection).await.map_err(|error| connection.error(error))
     }
 
-    /// Delivers a hint to the local subscribers of its topic.
-    fn deliver(&self, topic: &Topic, hint: &Hint) {
-        for publisher in self.state().topics.get(topic).into_iter().flat_map(HashMap::values) {
-            publisher.send(hint.clone());
+    /// Delivers a received message to the subscribers of a topic, unless this notifier has sent it: then it is delivered
+    /// already.
+    fn receive(&self, topic: &Topic, message: &[u8]) {
+        if let Some((sender, message)) = message.split_at_checked(size_of::<Uuid>())
+            && sender != self.sender.as_bytes()
+            && let Some(hint) = Hint::from_message(topic, message)
+        {
+            self.state().deliver(&hint);
         }
     }
 
@@ -355,13 +432,59 @@ impl Shared {
     }
 }
 
-/// Returns the arguments of `publish.lua` for one hint: channel, message, and increase of the wake budget.
-fn arguments(hint: &Hint) -> [Vec<u8>; 3] {
-    let grows_by = match hint {
-        Hint::Scheduled { count, .. } => *count,
-        _ => 0,
-    };
-    [hint::channel(&hint.topic()).into_bytes(), hint.to_message().into(), grows_by.to_string().into_bytes()]
+/// Hints to send in one call.
+struct Batch {
+    /// The hints, and by how much each increases the wake budget of its type, if it has one.
+    hints: Vec<(Hint, Option<u32>)>,
+    /// The publishers that wait for the result.
+    senders: Vec<oneshot::Sender<Result<()>>>,
+}
+
+impl State {
+    /// Takes up to `max` queued hints, with the wake-ups that are left of them. Returns `None` if no hint is queued.
+    fn take(&mut self, max: usize) -> Option<Batch> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let waiting: Vec<_> = self.waiting.drain(..self.waiting.len().min(max)).collect();
+        let mut batch = Batch { hints: Vec::with_capacity(waiting.len()), senders: Vec::new() };
+        // The types whose wake-ups were all claimed here, or not.
+        let mut are_claimed = HashMap::new();
+        for Waiting { hint, is_local, sent } in waiting {
+            batch.senders.extend(sent);
+            let Hint::Scheduled { job_type, count, .. } = &hint else {
+                batch.hints.push((hint, None));
+                continue;
+            };
+            if !is_local {
+                let count = *count;
+                batch.hints.push((hint, Some(count)));
+                continue;
+            }
+            // The first hint of a type has the wake-ups that are left of all its hints.
+            let left = self.local_wakes.remove(job_type).unwrap_or(0);
+            let is_claimed = *are_claimed.entry(job_type.clone()).or_insert(left == 0);
+            // If several workers subscribe here, those that have not claimed a wake-up look for the budget in Redis. Without
+            // a budget, all of them would wake.
+            if !is_claimed || self.subscribers(&hint.topic()).nth(1).is_some() {
+                batch.hints.push((hint, Some(left)));
+            }
+        }
+        Some(batch)
+    }
+
+    fn has_local_wakes(&self) -> bool {
+        self.local_wakes.values().any(|wakes| *wakes > 0)
+    }
+
+    /// Delivers a hint to the subscribers of this process.
+    fn deliver(&self, hint: &Hint) {
+        self.subscribers(&hint.topic()).for_each(|publisher| publisher.send(hint.clone()));
+    }
+
+    fn subscribers(&self, topic: &Topic) -> impl Iterator<Item = &Publisher> {
+        self.topics.get(topic).into_iter().flat_map(HashMap::values)
+    }
 }
 
 fn closed() -> Error {

@@ -1,6 +1,6 @@
 //! Visits schedules: starts due occurrences, and records the outcomes of runs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +161,8 @@ async fn visit_closed<S: Store + ?Sized>(
     closed: &[ChainId],
 ) -> Result<()> {
     let ids = closed.iter().filter_map(|chain| Some(chain.occurrence()?.schedule));
-    let mut ids: Vec<_> = ids.collect::<HashSet<_>>().into_iter().collect();
+    // Sorted, so that a simulation with the same seed sends the same commands.
+    let mut ids: Vec<_> = ids.collect::<BTreeSet<_>>().into_iter().collect();
     for _ in 0..CONFLICTS_MAX {
         let mut visited = Visited::default();
         for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
@@ -274,7 +275,7 @@ async fn statuses<S: Store + ?Sized>(
     store: &S,
     chains: impl Iterator<Item = ChainId>,
 ) -> Result<HashMap<ChainId, ChainStatus>> {
-    let chains: Vec<_> = chains.collect::<HashSet<_>>().into_iter().collect();
+    let chains: Vec<_> = chains.collect::<BTreeSet<_>>().into_iter().collect();
     let mut statuses = HashMap::with_capacity(chains.len());
     for chains in chains.chunks(SCHEDULE_PAGE_MAX) {
         let targets = chains.iter().copied().map(Target::Chain).collect();

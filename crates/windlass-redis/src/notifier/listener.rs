@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use windlass_core::{Connected, ErrorKind, Hint, Result, Topic};
+use windlass_core::{Connected, ErrorKind, Result, Topic};
 
 use super::{Live, Shared};
 use crate::connection::CONNECT_TIMEOUT;
@@ -166,10 +166,8 @@ impl Listener {
                 return !channels.contains_key(channel);
             }
             (PushKind::SMessage, [Value::BulkString(channel), Value::BulkString(message)]) => {
-                if let Some(topic) = channels.get(channel)
-                    && let Some(hint) = Hint::from_message(topic, message)
-                {
-                    self.shared.deliver(topic, &hint);
+                if let Some(topic) = channels.get(channel) {
+                    self.shared.receive(topic, message);
                 }
             }
             _ => {}
