@@ -2,7 +2,13 @@
 //!
 //! The program of `windlass-bench` measures. This module builds it and provides what it needs.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
 
 use serde_json::Value;
 
@@ -24,6 +30,40 @@ pub(crate) fn file(flags: &[&str]) -> Result {
 /// Measures a store on a database.
 pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
     measure(store, flags, &prerequisites::provide(true, false)?)
+}
+
+/// Measures what telemetry costs.
+pub(crate) fn telemetry(flags: &[&str]) -> Result {
+    prerequisites::provide_valgrind()?;
+    let variables = prerequisites::provide(true, false)?;
+    let unobserved = build_unobserved(&Workspace::locate())?;
+    let unobserved = unobserved.to_str().ok_or("the path of the program is not UTF-8")?;
+    measure("telemetry", &[flags, &["--unobserved", unobserved]].concat(), &variables)
+}
+
+/// The variable that makes this program a wrapper of the compiler. Its value is passed to `--cfg`.
+pub(crate) const WRAPPER_CFG: &str = "WINDLASS_XTASK_CFG";
+
+/// Builds the program without observers: the core compiles their calls out. Returns the path of a copy, because the next
+/// build replaces the program.
+///
+/// Only the crates of the workspace are compiled again: cargo runs this program in place of the compiler for them.
+/// `RUSTFLAGS` would apply to all dependencies too.
+fn build_unobserved(workspace: &Workspace) -> Result<PathBuf> {
+    let wrapper = env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let mut command = build_command(workspace, &["--package", PACKAGE]);
+    command.env("RUSTC_WORKSPACE_WRAPPER", wrapper).env(WRAPPER_CFG, "windlass_unobserved");
+    let built = program(&String::from_utf8_lossy(&workspace::output(&mut command)?))?;
+    let copy = built.with_file_name("windlass-bench-unobserved");
+    fs::copy(&built, &copy).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    Ok(copy)
+}
+
+/// Runs the compiler with one more `--cfg`. Cargo passes its path, and then its arguments.
+pub(crate) fn run_compiler(arguments: &[String], cfg: &OsStr) -> ExitCode {
+    let Some((compiler, arguments)) = arguments.split_first() else { return ExitCode::FAILURE };
+    let status = Command::new(compiler).args(arguments).arg("--cfg").arg(cfg).status();
+    if status.is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn measure(store: &str, flags: &[&str], variables: &[(&str, String)]) -> Result {

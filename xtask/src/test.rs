@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    HELP, Result, Workspace, examples, package, prerequisites,
+    HELP, Result, Workspace, bench, examples, package, prerequisites,
     programs::{self, Program},
     steps::Steps,
     tidy, tiers, versions, workspace,
@@ -181,6 +181,7 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
     steps.run("test", || programs::run_all(workspace, programs.clone()))?;
     if options.full {
         steps.run("versions", || versions::run_on(workspace, &programs, ""))?;
+        steps.run("observers", || bench::telemetry(&["--instructions"]))?;
     }
     steps.run("doctest", || workspace.cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
     steps.run("tiers", || tiers::run(workspace))?;

@@ -34,12 +34,7 @@ impl Instructions {
     /// # Errors
     /// If valgrind cannot be started, fails or reports no count.
     pub fn count(program: &Path, jobs: &Range<u32>) -> Result<Self, BoxError> {
-        let per_job = |what: &str| {
-            let few = count(program, what, jobs.start)?;
-            let many = count(program, what, jobs.end)?;
-            Ok::<_, BoxError>((many - few) / f64::from(jobs.end - jobs.start))
-        };
-        Ok(Self { windlass: per_job("windlass")?, bare: per_job("bare")? })
+        Ok(Self { windlass: per_job(program, "windlass", jobs)?, bare: per_job(program, "bare", jobs)? })
     }
 
     /// Returns the cost of a job as a multiple of the bare version's instructions.
@@ -66,6 +61,13 @@ pub fn is_countable() -> bool {
     let mut valgrind = Command::new("valgrind");
     valgrind.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     valgrind.status().is_ok_and(|status| status.success())
+}
+
+/// Returns the instructions per job: the difference between two runs with different numbers of jobs.
+pub(crate) fn per_job(program: &Path, what: &str, jobs: &Range<u32>) -> Result<f64, BoxError> {
+    let few = count(program, what, jobs.start)?;
+    let many = count(program, what, jobs.end)?;
+    Ok((many - few) / f64::from(jobs.end - jobs.start))
 }
 
 /// Counts the instructions of one run.

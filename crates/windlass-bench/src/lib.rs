@@ -3,7 +3,8 @@
 //! [`workload`] contains the workloads, generic over the store. A [`Subject`] is a store to measure, together with a
 //! baseline: bare statements that do the same work on the same database. [`suite`] runs both alternately for several
 //! rounds and returns a [`Report`]. [`channel`] is the baseline for a drain in memory, and [`instructions`] compares
-//! the two. [`comparison`] compares Windlass with other libraries, as a [`candidate`] among them. [`round_trip`] measures the queue, and [`commits`] how much noticing the application's commits costs.
+//! the two. [`comparison`] compares Windlass with other libraries, as a [`candidate`] among them. [`round_trip`] measures the queue, [`commits`] how much noticing the
+//! application's commits costs, and [`telemetry`] what metrics and traces cost.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ pub mod instructions;
 pub mod round_trip;
 pub mod subject;
 pub mod suite;
+pub mod telemetry;
 pub mod workload;
 
 mod figure;

@@ -15,7 +15,10 @@ use windlass_bench::comparison::{self, Absent, Program};
 use windlass_bench::instructions::{BUDGET, Instructions};
 use windlass_bench::subject::{File, Footprint, Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
-use windlass_bench::{Report, candidate, channel, workload};
+use windlass_bench::telemetry::{
+    GaugeCost, OBSERVER_MAX, ObserverCost, Providers, TELEMETRY_MAX_US, TelemetryCost,
+};
+use windlass_bench::{Report, candidate, channel, telemetry, workload};
 
 /// The command that runs this program as a candidate of a comparison.
 const CANDIDATE: &str = "candidate";
@@ -25,7 +28,9 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
        windlass-bench file [--quick] [--only WORD] [--rounds N] [--json]
        windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--normal] [--json]
        windlass-bench commits [--quick] [--rounds N]
-       windlass-bench drain windlass|bare JOBS SLOTS
+       windlass-bench telemetry [--quick] [--rounds N] [--store WORD] [--unobserved PROGRAM] [--instructions]
+       windlass-bench gauges [--quick] [--rounds N] [--store WORD]
+       windlass-bench drain windlass|observed|bare JOBS SLOTS
        windlass-bench compare STORE [--quick] [--only WORD] [--subject WORD] [--rounds N] [--write DIRECTORY]
                       [--program NAME VERSION PATH]… [--absent NAME VERSION REASON]… [--command TEXT]
        windlass-bench candidate …
@@ -44,6 +49,12 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
             --instructions  Count only the instructions
   commits   Commits transactions of the application that start a job, on 64 connections to a private PostgreSQL server,
             with hints and without. Fails if less than 90 % of the commits per second are left.
+  telemetry Measures the processor time per job of metrics and 1 % of traces in memory, on PostgreSQL and on Redis, in
+            alternating rounds. Fails if it is above 2 µs on PostgreSQL or Redis.
+            --store WORD          Only this store
+            --unobserved PROGRAM  First compare the instructions per job without an observer with those of this program,
+                                  which was built with `--cfg windlass_unobserved`. Fails at 2 % or more.
+  gauges    Stores 1,000,000 jobs on SQLite, PostgreSQL and Redis, and measures a query of the state gauges.
   drain     Starts and drains jobs once, on one thread. This is the work whose instructions are counted.
   compare   Compares Windlass with the bare store and with the libraries of these programs, on PostgreSQL, Redis or
             SQLite (`synchronous = normal`).
@@ -80,8 +91,10 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
         ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
         ["redis", flags @ ..] => measure_redis(&Options::parse(flags)?),
         ["commits", flags @ ..] => measure_commits(&Options::parse(flags)?),
+        ["telemetry", flags @ ..] => measure_telemetry(&Options::parse(flags)?),
+        ["gauges", flags @ ..] => measure_gauges(&Options::parse(flags)?),
         ["compare", store, flags @ ..] => compare(store, flags),
-        ["drain", what @ ("windlass" | "bare"), jobs, slots] => {
+        ["drain", what @ ("windlass" | "observed" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
             runtime.block_on(start_and_drain(what, jobs.parse()?, slots.parse()?))?;
             // Exit without freeing the store, which is not part of the measured work.
@@ -96,13 +109,22 @@ struct Options {
     json: bool,
     instructions: bool,
     only_normal: bool,
+    store: Option<String>,
+    unobserved: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(flags: &[&str]) -> Result<Self, BoxError> {
         let quick = flags.contains(&"--quick");
         let plan = if quick { Plan::quick() } else { Plan::default() };
-        let mut options = Self { plan, json: false, instructions: false, only_normal: false };
+        let mut options = Self {
+            plan,
+            json: false,
+            instructions: false,
+            only_normal: false,
+            store: None,
+            unobserved: None,
+        };
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
             match *flag {
@@ -115,10 +137,16 @@ impl Options {
                     options.plan.rounds = number.parse()?;
                 }
                 "--only" => options.plan.only = flags.next().map(|word| (*word).to_owned()),
+                "--store" => options.store = flags.next().map(|word| (*word).to_owned()),
+                "--unobserved" => options.unobserved = flags.next().map(PathBuf::from),
                 unknown => return Err(format!("unknown option `{unknown}`\n\n{HELP}").into()),
             }
         }
         Ok(options)
+    }
+
+    fn has_store(&self, store: &str) -> bool {
+        self.store.as_deref().is_none_or(|only| only == store)
     }
 
     fn print(&self, reports: &[(&str, Report)]) {
@@ -189,6 +217,65 @@ fn measure_commits(options: &Options) -> Result<(), BoxError> {
     let measured = runtime.block_on(Commits::measure(true, options.plan.rounds, commits))?;
     print!("{measured}");
     if measured.ratio() >= GOAL { Ok(()) } else { Err("hints cost more than they may".into()) }
+}
+
+fn measure_telemetry(options: &Options) -> Result<(), BoxError> {
+    if let Some(unobserved) = &options.unobserved {
+        let cost = ObserverCost::count(&env::current_exe()?, unobserved, &(2_000..12_000))?;
+        println!("{cost}");
+        if cost.share() >= OBSERVER_MAX {
+            return Err("a job without an observer costs too many instructions".into());
+        }
+    }
+    if options.instructions {
+        return Ok(());
+    }
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let (rounds, jobs) = (options.plan.rounds.max(5), options.plan.drained);
+    println!("{}", telemetry::header());
+    let mut above = Vec::new();
+    if options.has_store("memory") {
+        let cost = runtime.block_on(TelemetryCost::measure(&mut Memory, "memory", rounds, jobs))?;
+        println!("{cost}");
+    }
+    if options.has_store("postgres") {
+        let cost = runtime.block_on(async {
+            TelemetryCost::measure(&mut Postgres::start(true).await?, "PostgreSQL", rounds, jobs).await
+        })?;
+        println!("{cost}   at most {TELEMETRY_MAX_US:.0}");
+        above.push(cost);
+    }
+    if options.has_store("redis") {
+        let cost = runtime.block_on(async {
+            TelemetryCost::measure(&mut Redis::start().await, "Redis", rounds, jobs).await
+        })?;
+        println!("{cost}   at most {TELEMETRY_MAX_US:.0}");
+        above.push(cost);
+    }
+    above.retain(|cost| cost.cost() > TELEMETRY_MAX_US);
+    if above.is_empty() { Ok(()) } else { Err("telemetry costs more than it may".into()) }
+}
+
+fn measure_gauges(options: &Options) -> Result<(), BoxError> {
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let (queries, jobs) = (options.plan.rounds, 10 * options.plan.batched.0);
+    if options.has_store("sqlite") {
+        let mut sqlite = Sqlite::new(Synchronous::Normal)?;
+        println!("{}", runtime.block_on(GaugeCost::measure(&mut sqlite, "SQLite", queries, jobs))?);
+    }
+    if options.has_store("postgres") {
+        let cost = runtime.block_on(async {
+            GaugeCost::measure(&mut Postgres::start(true).await?, "PostgreSQL", queries, jobs).await
+        })?;
+        println!("{cost}");
+    }
+    if options.has_store("redis") {
+        let cost = runtime.block_on(async {
+            GaugeCost::measure(&mut Redis::start().await, "Redis", queries, jobs).await
+        })?;
+        println!("{cost}");
+    }
+    Ok(())
 }
 
 fn measure_redis(options: &Options) -> Result<(), BoxError> {
@@ -275,7 +362,12 @@ async fn start_and_drain(what: &str, jobs: u64, slots: u32) -> Result<(), BoxErr
     if what == "bare" {
         return channel::start_and_drain(jobs, slots).await;
     }
-    let client = Client::new(MemoryStore::new());
+    let providers = if what == "observed" { Some(Providers::new()?) } else { None };
+    let mut client = Client::builder(MemoryStore::new());
+    if let Some(providers) = &providers {
+        client = client.observer(providers.telemetry());
+    }
+    let client = client.build();
     workload::start_all(&client, jobs, 1_000).await?;
     workload::drain_all(&client, jobs, slots).await
 }

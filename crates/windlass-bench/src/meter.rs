@@ -11,6 +11,13 @@ pub(crate) fn cpu_time(pid: &str) -> Duration {
     ticks(pid, 13..=14)
 }
 
+/// Returns the CPU time of this process, more precisely than in ticks.
+pub(crate) fn precise_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    // Neither is negative, and there are fewer nanoseconds than in a second.
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// Returns the CPU time of a process and its child processes, including children that have ended.
 pub(crate) fn cpu_time_of_family(pid: u32) -> Duration {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

@@ -8,6 +8,7 @@ mod sqlite;
 
 use std::time::Duration;
 
+use windlass::client::ClientBuilder;
 use windlass::{BoxError, Client, Store};
 
 pub use file::{File, Footprint};
@@ -24,8 +25,13 @@ pub trait Subject {
     /// The type of the store.
     type Store: Store;
 
+    /// Returns the builder of a client of an empty store.
+    async fn builder(&mut self) -> Result<ClientBuilder<Self::Store>, BoxError>;
+
     /// Returns a client of an empty store.
-    async fn open(&mut self) -> Result<Client<Self::Store>, BoxError>;
+    async fn open(&mut self) -> Result<Client<Self::Store>, BoxError> {
+        Ok(self.builder().await?.build())
+    }
 
     /// Runs a worker until it has completed `jobs` jobs, each in a transaction of its handler.
     ///

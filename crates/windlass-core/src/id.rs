@@ -219,6 +219,11 @@ impl Fence {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)
     }
 
+    /// Returns how many times a job with this fence, which was created at this time, has been acquired.
+    pub(crate) fn acquired_since(self, created_at: Timestamp) -> u64 {
+        self.0.saturating_sub(Self::at_creation(created_at).0)
+    }
+
     /// Returns the fence of the next acquire.
     #[must_use]
     pub const fn next(self) -> Self {

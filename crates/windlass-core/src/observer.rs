@@ -1,6 +1,7 @@
 //! The [`Observer`] trait: receives lifecycle events.
 
 mod activity;
+mod buffered;
 mod log;
 mod scope;
 
@@ -8,9 +9,11 @@ use std::fmt;
 use std::time::Duration;
 
 pub use activity::{Activity, StoreCall};
+pub use buffered::Buffered;
 pub use log::Log;
 pub use scope::AttemptScope;
 
+use crate::error::ErrorKind;
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, Key, TraceContext, TypeName, WorkerName};
 use crate::record::{ClosedAs, JobRecord};
@@ -20,8 +23,8 @@ use crate::time::Timestamp;
 /// are based on it.
 ///
 /// An event that reports a write arrives after the write has been committed, and never if it was rolled back,
-/// even to a savepoint. All other events arrive immediately. An observer must not block. Its panics are
-/// caught and never affect jobs.
+/// even to a savepoint. All other events arrive immediately. An observer must not block, because it is called on the thread
+/// that does the work: wrap one that may block in [`Buffered`]. Its panics are caught and never affect jobs.
 ///
 /// [`observe`](Self::observe) receives what happens to jobs, chains and workers. [`measure`](Self::measure) receives
 /// what the client itself does, such as calls to the store. [`attempt`](Self::attempt) follows one attempt from its
@@ -69,6 +72,14 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         let _ = (traced, about);
     }
 
+    /// Called when a call starts several chains at once, after their trace contexts were requested and before the write.
+    /// The returned function is called with the error when the call has ended, or is dropped if the caller stops
+    /// waiting. Called only while [`is_on`](Self::is_on) returns `true`.
+    fn batch(&self, batch: &BatchStart<'_>) -> Option<BatchEnd> {
+        let _ = batch;
+        None
+    }
+
     /// Receives an activity of the client. Called only while [`is_on`](Self::is_on) returns `true`.
     fn measure(&self, activity: &Activity) {
         let _ = activity;
@@ -81,6 +92,21 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         None
     }
 }
+
+/// A call that starts several chains.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct BatchStart<'a> {
+    /// The number of chains.
+    pub chains: usize,
+    /// The type of the chains, if all have the same.
+    pub chain_type: Option<&'a TypeName>,
+    /// The trace contexts that will be stored with the chains.
+    pub traces: Vec<&'a TraceContext>,
+}
+
+/// Ends what an observer began for a [`BatchStart`]. Receives the kind of error if the call failed.
+pub type BatchEnd = Box<dyn FnOnce(Option<ErrorKind>) + Send>;
 
 /// What a trace context is stored with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,6 +148,9 @@ pub struct About {
     pub key: Option<Key>,
     /// The number of the attempt, if the event concerns one.
     pub attempt: Option<u32>,
+    /// How many times the job was acquired, including this time, if the event concerns an attempt of this process. Unlike
+    /// `attempt`, this also counts attempts that were rescheduled or released.
+    pub delivery: Option<u64>,
     /// The worker, if the event concerns one.
     pub worker: Option<WorkerId>,
     /// The worker's name, if it has one and the event comes from the worker itself.
@@ -161,6 +190,7 @@ impl About {
             chain_type,
             key: None,
             attempt: None,
+            delivery: None,
             worker: None,
             worker_name: None,
             at,

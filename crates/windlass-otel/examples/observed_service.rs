@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::Instrument;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use windlass::otel::{Prometheus, Telemetry};
+use windlass::otel::{AttemptIds, Prometheus, Telemetry};
 use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -41,6 +41,8 @@ async fn send_invoice(job: Ctx<SendInvoice>) -> Result<String, BoxError> {
 fn tracer_provider() -> Result<SdkTracerProvider, BoxError> {
     let builder =
         SdkTracerProvider::builder().with_resource(Resource::builder().with_service_name("shop").build());
+    // So that a retry links to the attempt before it, even if another process ran that one.
+    let builder = builder.with_id_generator(AttemptIds::new());
     if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_none() {
         return Ok(builder.build());
     }

@@ -47,7 +47,7 @@ impl Instrument {
 pub struct Span {
     /// The name. A part in braces is replaced.
     pub name: &'static str,
-    /// The kind: producer, consumer or internal.
+    /// The kind: producer, consumer, client or internal.
     pub kind: &'static str,
     /// The parent.
     pub parent: &'static str,
@@ -64,9 +64,15 @@ pub const SPANS: &[Span] = &[
         links: "the existing chain, if its key was held",
     },
     Span {
+        name: "send {type}",
+        kind: "client",
+        parent: "the current context of the caller, if one call starts several chains",
+        links: "the chains; at most 128",
+    },
+    Span {
         name: "create {type}",
         kind: "producer",
-        parent: "the chain",
+        parent: "the chain; the job before it, if that was completed from outside",
         links: "for a continuation: the job before it and the attempt that created it",
     },
     Span { name: "await chain", kind: "producer", parent: "the waiting job", links: "" },
@@ -80,13 +86,13 @@ pub const SPANS: &[Span] = &[
         name: "process {type}",
         kind: "consumer",
         parent: "the job",
-        links: "the attempt before, if this process ran it",
+        links: "the attempt before; if another process ran it, only with `AttemptIds`",
     },
     Span { name: "prepare", kind: "internal", parent: "the attempt", links: "" },
     Span { name: "finish", kind: "internal", parent: "the attempt", links: "" },
     Span {
         name: "settle {type}",
-        kind: "consumer",
+        kind: "client",
         parent: "the job, completed or failed from outside",
         links: "the current context of the caller",
     },

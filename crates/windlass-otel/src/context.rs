@@ -4,11 +4,17 @@ use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use windlass_core::TraceContext;
 
+/// The length of a `traceparent` of version 00.
+const LENGTH: usize = 55;
+
 /// Returns the current OpenTelemetry context as a `traceparent`, or `None` if there is no span. In a handler, this is the
 /// span of its attempt. Pass it to programs that the handler starts, in the environment variable `TRACEPARENT`.
 #[must_use]
 pub fn current_traceparent() -> Option<String> {
-    Context::map_current(|context| encode(context.span().span_context()))
+    Context::map_current(|context| {
+        let text = encode(context.span().span_context())?;
+        Some(text.iter().copied().map(char::from).collect())
+    })
 }
 
 /// Whether this text is a valid `traceparent`.
@@ -17,17 +23,33 @@ pub fn is_traceparent(text: &str) -> bool {
     decode(text).is_some()
 }
 
-/// Formats a span context, unless it is invalid.
-pub(crate) fn encode(context: &SpanContext) -> Option<String> {
+/// Formats a span context, unless it is invalid. Every start does this, so it formats no numbers and allocates nothing.
+fn encode(context: &SpanContext) -> Option<[u8; LENGTH]> {
+    if !context.is_valid() {
+        return None;
+    }
     let flags = context.trace_flags() & TraceFlags::SAMPLED;
-    context
-        .is_valid()
-        .then(|| format!("00-{:032x}-{:016x}-{:02x}", context.trace_id(), context.span_id(), flags.to_u8()))
+    let mut text = [b'-'; LENGTH];
+    let mut places = text.iter_mut();
+    let mut write = |bytes: &[u8]| {
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        digits.zip(&mut places).for_each(|(digit, place)| *place = to_hex(digit));
+        places.next();
+    };
+    write(&[0]);
+    write(&context.trace_id().to_bytes());
+    write(&context.span_id().to_bytes());
+    write(&[flags.to_u8()]);
+    Some(text)
+}
+
+const fn to_hex(digit: u8) -> u8 {
+    if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
 }
 
 /// Formats a span context as it is stored.
 pub(crate) fn store(context: &SpanContext) -> Option<TraceContext> {
-    TraceContext::new(encode(context)?).ok()
+    TraceContext::new(str::from_utf8(&encode(context)?).ok()?).ok()
 }
 
 /// Parses a stored context. Returns `None` if it is not a valid `traceparent`.
@@ -36,19 +58,45 @@ pub(crate) fn parse(text: &TraceContext) -> Option<SpanContext> {
 }
 
 fn decode(text: &str) -> Option<SpanContext> {
-    let mut parts = text.split('-');
-    let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let is_hex = |part: &str, length: usize| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
+    let mut text = text.as_bytes();
+    let [version] = read_hex(&mut text)?;
+    read_dash(&mut text)?;
+    let trace = TraceId::from_bytes(read_hex(&mut text)?);
+    read_dash(&mut text)?;
+    let span = SpanId::from_bytes(read_hex(&mut text)?);
+    read_dash(&mut text)?;
+    let [flags] = read_hex(&mut text)?;
     // A later version may have further parts, version 00 must not.
-    let is_known = is_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
-    if !is_known || !is_hex(trace, 32) || !is_hex(span, 16) || !is_hex(flags, 2) {
+    let has_end = text.is_empty() || (version != 0 && text.starts_with(b"-"));
+    if version == 0xff || !has_end {
         return None;
     }
-    let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
-    let (trace, span) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?);
+    let flags = TraceFlags::new(flags) & TraceFlags::SAMPLED;
     Some(SpanContext::new(trace, span, flags, true, TraceState::default())).filter(SpanContext::is_valid)
+}
+
+fn read_dash(text: &mut &[u8]) -> Option<()> {
+    *text = text.strip_prefix(b"-")?;
+    Some(())
+}
+
+/// Reads lowercase hexadecimal digits.
+fn read_hex<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    for byte in &mut bytes {
+        let ([high, low], rest) = text.split_first_chunk()?;
+        *byte = from_hex(*high)? << 4 | from_hex(*low)?;
+        *text = rest;
+    }
+    Some(bytes)
+}
+
+const fn from_hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -57,9 +105,10 @@ mod tests {
 
     #[test]
     fn valid_contexts_round_trip_and_others_are_ignored() {
-        let check = |text: &str| {
+        let check = |text: &str| -> Option<String> {
             let context = TraceContext::new(text).unwrap();
-            parse(&context).and_then(|context| encode(&context))
+            let stored = store(&parse(&context)?)?;
+            Some(stored.as_str().to_owned())
         };
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
         for flags in ["00", "01"] {

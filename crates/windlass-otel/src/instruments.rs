@@ -14,6 +14,10 @@ const SECONDS: [f64; 18] = [
     21_600.0, 86_400.0,
 ];
 
+/// Bounds that the semantic conventions for messaging recommend, in seconds.
+const CONVENTIONAL: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
 /// Bounds of the number of items in a batch.
 const ITEMS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1_000.0];
 
@@ -60,10 +64,12 @@ macro_rules! instruments {
     (@type counter) => { Counter<u64> };
     (@type level) => { UpDownCounter<i64> };
     (@type seconds) => { Histogram<f64> };
+    (@type conventional) => { Histogram<f64> };
     (@type items) => { Histogram<u64> };
     (@kind counter) => { Kind::Counter };
     (@kind level) => { Kind::UpDownCounter };
     (@kind seconds) => { Kind::Histogram };
+    (@kind conventional) => { Kind::Histogram };
     (@kind items) => { Kind::Histogram };
     (@build counter $meter:ident $name:literal $unit:literal $description:literal) => {
         $meter.u64_counter($name).with_unit($unit).with_description($description).build()
@@ -77,6 +83,14 @@ macro_rules! instruments {
             .with_unit($unit)
             .with_description($description)
             .with_boundaries(SECONDS.to_vec())
+            .build()
+    };
+    (@build conventional $meter:ident $name:literal $unit:literal $description:literal) => {
+        $meter
+            .f64_histogram($name)
+            .with_unit($unit)
+            .with_description($description)
+            .with_boundaries(CONVENTIONAL.to_vec())
             .build()
     };
     (@build items $meter:ident $name:literal $unit:literal $description:literal) => {
@@ -134,8 +148,8 @@ instruments! {
     leaders: level "windlass.reaper.leader" "{reaper}" "Standalone reapers that lead: 1 in one process." &[];
     sent_messages: counter "messaging.client.sent.messages" "{message}" "Jobs created, as the semantic conventions count them." MESSAGING;
     consumed_messages: counter "messaging.client.consumed.messages" "{message}" "Jobs acquired, as the semantic conventions count them." MESSAGING;
-    process_duration: seconds "messaging.process.duration" "s" "Duration of attempts, as the semantic conventions measure it." &[SYSTEM, OPERATION, DESTINATION, ERROR_TYPE];
-    operation_duration: seconds "messaging.client.operation.duration" "s" "Duration of the commands that create, acquire and settle jobs." &[SYSTEM, OPERATION, OPERATION_TYPE, ERROR_TYPE];
+    process_duration: conventional "messaging.process.duration" "s" "Duration of attempts, as the semantic conventions measure it." &[SYSTEM, OPERATION, DESTINATION, ERROR_TYPE];
+    operation_duration: conventional "messaging.client.operation.duration" "s" "Duration of the commands that create, acquire and settle jobs." &[SYSTEM, OPERATION, OPERATION_TYPE, ERROR_TYPE];
     }
     queried {
     "windlass.state.jobs" "{job}" "Stored jobs, by type and status." &[DESTINATION, STATUS];

@@ -38,6 +38,9 @@
 //! spans that the handler creates are children of the attempt, including those of `tracing`, if the application uses
 //! `tracing-opentelemetry`.
 //!
+//! The sampler decides once for each chain, when it starts. Every process follows that decision: what belongs to a chain
+//! that is not sampled has no spans. A retry links to the attempt before it; see [`AttemptIds`].
+//!
 //! # Failures
 //!
 //! Windlass catches panics of observers. It calls them on the thread that does the work, so they must not block. With the
@@ -50,6 +53,7 @@
 mod attributes;
 pub mod catalogue;
 mod context;
+mod ids;
 mod instruments;
 mod metrics;
 #[cfg(feature = "prometheus")]
@@ -58,10 +62,12 @@ mod recent;
 mod spans;
 mod state;
 mod telemetry;
+mod types;
 
-pub use attributes::TYPES_MAX;
 pub use context::{current_traceparent, is_traceparent};
+pub use ids::AttemptIds;
 #[cfg(feature = "prometheus")]
 pub use prometheus::Prometheus;
 pub use state::StateGauges;
 pub use telemetry::Telemetry;
+pub use types::TYPES_MAX;

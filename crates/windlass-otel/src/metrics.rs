@@ -11,10 +11,10 @@ use windlass_core::{
 };
 
 use crate::attributes::{
-    BATCH, COMMAND, DESTINATION, ERROR_TYPE, OPERATION, OPERATION_TYPE, RESULT, STATUS, SYSTEM,
-    TypeAttributes, Types, WORKER_NAME, value,
+    BATCH, COMMAND, DESTINATION, ERROR_TYPE, OPERATION, OPERATION_TYPE, RESULT, STATUS, SYSTEM, WORKER_NAME,
 };
 use crate::instruments::Instruments;
+use crate::types::{JobSeries, Types, value};
 
 pub(crate) struct Metrics {
     instruments: Instruments,
@@ -33,20 +33,24 @@ impl Metrics {
             Event::WorkerFailed(worker, _) => count_worker(&this.worker_error, worker),
             Event::WorkerStopping(worker) => count_worker(&this.worker_stopping, worker),
             Event::WorkerStopped(worker) => count_worker(&this.worker_stopped, worker),
-            Event::ChainCreated(about) => this.chain_created.add(1, &*self.types.chain(&about.chain_type)),
+            Event::ChainCreated(about) => {
+                let series = self.types.chain(&about.chain_type);
+                series.created.get_or_init(|| this.chain_created.bind(&series.chain)).add(1);
+            }
             Event::JobCreated(about) => self.created(about),
             Event::JobBlocked(about) => this.job_blocked.add(1, &self.types.of(about).job),
             Event::JobUnblocked(about) => this.job_unblocked.add(1, &self.types.of(about).job),
             Event::JobTriggered(about) => this.job_triggered.add(1, &self.types.of(about).job),
-            Event::AttemptStarted(about) => self.started(about),
             Event::LeaseRenewed(about) => this.lease_renewed.add(1, &self.types.of(about).job),
             Event::AttemptTimedOut(about) => this.attempt_timed_out.add(1, &self.types.of(about).job),
             Event::AttemptReaped(about) => this.job_reaped.add(1, &self.types.of(about).job),
             Event::JobCompleted(about, next) => {
-                let types = self.types.of(about);
-                let result = if next.is_some() { "continued" } else { "completed" };
-                this.job_completed.add(1, &types.job_and(RESULT, result));
-                self.job_ended(about, &types);
+                let series = self.types.of(about);
+                let index = usize::from(next.is_some());
+                if let Some((cell, result)) = series.completed.iter().zip(DONE).nth(index) {
+                    cell.get_or_init(|| this.job_completed.bind(&series.job_and(RESULT, result))).add(1);
+                }
+                self.job_ended(about, &series);
             }
             Event::JobFailed(about, _) => {
                 let types = self.types.of(about);
@@ -59,12 +63,14 @@ impl Metrics {
                 self.job_ended(about, &types);
             }
             Event::ChainClosed(about, closed_as) => self.closed(about, *closed_as),
-            Event::ChainRetried(about) => this.chain_retried.add(1, &*self.types.chain(&about.chain_type)),
+            Event::ChainRetried(about) => {
+                this.chain_retried.add(1, &self.types.chain(&about.chain_type).chain);
+            }
             Event::ChainDeleted(_, chain_type) => {
-                this.chain_deleted.add(1, &*self.types.chain(chain_type));
+                this.chain_deleted.add(1, &self.types.chain(chain_type).chain);
             }
             Event::ChainExpired(_, chain_type) => {
-                this.chain_expired.add(1, &*self.types.chain(chain_type));
+                this.chain_expired.add(1, &self.types.chain(chain_type).chain);
             }
             // Other commands are measured, and have a kind of error.
             Event::StoreFailed(command @ ("rollback" | "due_schedules" | "change_schedules"), _) => {
@@ -78,7 +84,7 @@ impl Metrics {
 
     /// Counts a start that found a chain with the same key.
     pub(crate) fn existed(&self, about: &About) {
-        self.instruments.chain_existed.add(1, &*self.types.chain(&about.chain_type));
+        self.instruments.chain_existed.add(1, &self.types.chain(&about.chain_type).chain);
     }
 
     /// Counts a stored trace context that could not be read.
@@ -111,69 +117,88 @@ impl Metrics {
     }
 
     fn created(&self, about: &About) {
-        let types = self.types.of(about);
-        self.instruments.job_created.add(1, &types.job);
-        self.instruments.sent_messages.add(1, &types.messaging("create"));
+        let (this, series) = (&self.instruments, self.types.of(about));
+        series.created.get_or_init(|| this.job_created.bind(&series.job)).add(1);
+        series.sent.get_or_init(|| this.sent_messages.bind(&series.messaging("send"))).add(1);
     }
 
-    fn started(&self, about: &About) {
-        let types = self.types.of(about);
-        self.instruments.attempt_started.add(1, &types.job);
-        self.instruments.consumed_messages.add(1, &types.messaging("process"));
+    /// Counts an attempt that starts. Its slot is busy until the returned guard is released or dropped.
+    pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> BusySlot {
+        let (instruments, series) = (&this.instruments, this.types.of(about));
+        series.started.get_or_init(|| instruments.attempt_started.bind(&series.job)).add(1);
+        let consumed = || instruments.consumed_messages.bind(&series.messaging("process"));
+        series.consumed.get_or_init(consumed).add(1);
         if let Some(waited) = about.waited {
-            self.instruments.job_wait.record(waited.as_secs_f64(), &types.job);
+            let histogram = series.waited.get_or_init(|| instruments.job_wait.bind(&series.job));
+            histogram.record(waited.as_secs_f64());
         }
-    }
-
-    /// Counts a slot as busy until the returned guard is released or dropped.
-    pub(crate) fn occupy(this: &Arc<Self>, about: &About) -> BusySlot {
-        let types = this.types.of(about);
-        this.move_slot(&types, 1);
-        BusySlot { metrics: Arc::clone(this), types, is_released: AtomicBool::new(false) }
+        this.move_slot(&series, 1);
+        BusySlot { metrics: Arc::clone(this), series, is_released: AtomicBool::new(false) }
     }
 
     /// Records the end of an attempt.
-    pub(crate) fn ended(&self, about: &About, ended: &Ended) {
-        let (this, types) = (&self.instruments, self.types.of(about));
+    fn ended(&self, series: &JobSeries, about: &About, ended: &Ended) {
+        let this = &self.instruments;
         match ended {
-            Ended::Completed | Ended::Continued(_) => this.attempt_completed.add(1, &types.job),
-            Ended::Retried { .. } | Ended::Failed { .. } => this.attempt_failed.add(1, &types.job),
-            Ended::Lost(reason) => this.attempt_lost.add(1, &types.job_and(RESULT, lost_as(*reason))),
-            Ended::Rescheduled { .. } | Ended::Released => this.attempt_rescheduled.add(1, &types.job),
-            Ended::Cancelled => this.attempt_cancelled.add(1, &types.job),
+            Ended::Completed | Ended::Continued(_) => {
+                series.attempt_completed.get_or_init(|| this.attempt_completed.bind(&series.job)).add(1);
+            }
+            Ended::Retried { .. } | Ended::Failed { .. } => this.attempt_failed.add(1, &series.job),
+            Ended::Lost(reason) => this.attempt_lost.add(1, &series.job_and(RESULT, lost_as(*reason))),
+            Ended::Rescheduled { .. } | Ended::Released => this.attempt_rescheduled.add(1, &series.job),
+            Ended::Cancelled => this.attempt_cancelled.add(1, &series.job),
             _ => {}
         }
         let Some(ran) = about.ran else { return };
-        this.attempt_duration.record(ran.as_secs_f64(), &types.job_and(RESULT, result(ended)));
-        let [system, operation, destination] = types.messaging("process");
+        let (ran, result) = (ran.as_secs_f64(), result(ended));
+        let bound = series.attempt_duration.iter().zip(DONE).find(|(_, done)| *done == result);
+        match bound {
+            Some((cell, _)) => {
+                cell.get_or_init(|| this.attempt_duration.bind(&series.job_and(RESULT, result))).record(ran);
+            }
+            None => this.attempt_duration.record(ran, &series.job_and(RESULT, result)),
+        }
         match error_type(ended) {
             Some(error) => {
+                let [system, operation, destination] = series.messaging("process");
                 let error = KeyValue::new(ERROR_TYPE, error);
-                this.process_duration.record(ran.as_secs_f64(), &[system, operation, destination, error]);
+                this.process_duration.record(ran, &[system, operation, destination, error]);
             }
-            None => this.process_duration.record(ran.as_secs_f64(), &[system, operation, destination]),
+            None => {
+                let bind = || this.process_duration.bind(&series.messaging("process"));
+                series.processed.get_or_init(bind).record(ran);
+            }
         }
     }
 
     /// Moves a slot between idle and busy.
-    fn move_slot(&self, types: &TypeAttributes, by: i64) {
-        let [job_type, _] = &types.job;
-        let job_type = std::slice::from_ref(job_type);
-        self.instruments.slots_busy.add(by, job_type);
-        self.instruments.slots_idle.add(-by, job_type);
+    fn move_slot(&self, series: &JobSeries, by: i64) {
+        let (this, destination) = (&self.instruments, series.destination());
+        series.busy.get_or_init(|| this.slots_busy.bind(destination)).add(by);
+        series.idle.get_or_init(|| this.slots_idle.bind(destination)).add(-by);
     }
 
-    fn job_ended(&self, about: &About, types: &TypeAttributes) {
+    fn job_ended(&self, about: &About, series: &JobSeries) {
         if let Some(age) = about.job_age {
-            self.instruments.job_duration.record(age.as_secs_f64(), &types.job);
+            let bind = || self.instruments.job_duration.bind(&series.job);
+            series.job_duration.get_or_init(bind).record(age.as_secs_f64());
         }
     }
 
     fn closed(&self, about: &About, closed_as: ClosedAs) {
-        let attributes = self.types.chain_and(&about.chain_type, STATUS, status(closed_as));
-        self.instruments.chain_closed.add(1, &attributes);
-        if let Some(age) = about.chain_age {
-            self.instruments.chain_duration.record(age.as_secs_f64(), &attributes);
+        let (this, series) = (&self.instruments, self.types.chain(&about.chain_type));
+        let attributes = || series.chain_and(STATUS, status(closed_as));
+        let age = about.chain_age.map(|age| age.as_secs_f64());
+        if closed_as == ClosedAs::Completed {
+            series.completed.get_or_init(|| this.chain_closed.bind(&attributes())).add(1);
+            if let Some(age) = age {
+                series.duration.get_or_init(|| this.chain_duration.bind(&attributes())).record(age);
+            }
+            return;
+        }
+        this.chain_closed.add(1, &attributes());
+        if let Some(age) = age {
+            this.chain_duration.record(age, &attributes());
         }
     }
 
@@ -182,7 +207,7 @@ impl Metrics {
         let command = KeyValue::new(COMMAND, call.command);
         let error = call.error.map(|kind| KeyValue::new(ERROR_TYPE, error_name(kind)));
         let operation = match call.command {
-            "create" => Some("create"),
+            "create" => Some("send"),
             "acquire" => Some("receive"),
             "settle" | "exchange" => Some("settle"),
             _ => None,
@@ -212,19 +237,28 @@ impl Metrics {
     }
 }
 
+/// The results of attempts that completed their job.
+const DONE: [&str; 2] = ["completed", "continued"];
+
 /// A slot that an attempt occupies.
 #[derive(Debug)]
 pub(crate) struct BusySlot {
     metrics: Arc<Metrics>,
-    types: Arc<TypeAttributes>,
+    series: Arc<JobSeries>,
     is_released: AtomicBool,
 }
 
 impl BusySlot {
+    /// Records the end of the attempt, and counts the slot as idle.
+    pub(crate) fn end(&self, about: &About, ended: &Ended) {
+        self.release();
+        self.metrics.ended(&self.series, about, ended);
+    }
+
     /// Counts the slot as idle. Does nothing the second time.
-    pub(crate) fn release(&self) {
+    fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
-            self.metrics.move_slot(&self.types, -1);
+            self.metrics.move_slot(&self.series, -1);
         }
     }
 }
@@ -288,7 +322,7 @@ pub(crate) const fn status(closed_as: ClosedAs) -> &'static str {
     }
 }
 
-fn error_name(kind: ErrorKind) -> &'static str {
+pub(crate) const fn error_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "invalid",
         ErrorKind::Unsupported => "unsupported",

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,18 +12,26 @@ use opentelemetry::trace::{
     Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer,
 };
 use opentelemetry::{Context, KeyValue};
-use windlass_core::{About, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced};
+use windlass_core::{About, BatchEnd, BatchStart, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced};
 
-use crate::attributes::{self, BLOCKER, CHAIN_EXISTED, DUE_AT, ERROR_TYPE, NEXT_JOB, RESULT, STATUS};
+use crate::attributes::{
+    self, BATCH_COUNT, BLOCKER, CHAIN_EXISTED, DESTINATION, DUE_AT, ERROR_TYPE, NEXT_JOB, OPERATION,
+    OPERATION_TYPE, RESULT, STATUS, SYSTEM,
+};
 use crate::context::{parse, store};
-use crate::metrics::{error_type, result, status};
+use crate::ids;
+use crate::metrics::{error_name, error_type, result, status};
 use crate::recent::Recent;
 
 /// The maximum number of jobs whose creation is a span that is open, because the transaction is. If there are more, the
 /// oldest span ends.
 const OPEN_MAX: usize = 10_000;
 
-/// The number of jobs whose latest attempt is remembered, for a link from the next one.
+/// The maximum number of links from a call to the chains that it starts. Providers have the same limit by default.
+const LINKS_MAX: usize = 128;
+
+/// The number of jobs whose latest attempt is remembered, for a link from the next one. Not used with
+/// [`AttemptIds`](crate::AttemptIds).
 const ATTEMPTS_MAX: usize = 4_096;
 
 pub(crate) struct Spans {
@@ -45,54 +54,113 @@ impl Spans {
     }
 
     /// Begins the span of something that is about to be written. Returns the context to store with it.
+    ///
+    /// The sampler decides once for each chain. What belongs to a chain that is not sampled has no spans, and the context
+    /// of the chain: most jobs are not sampled, so this path must be cheap.
     pub(crate) fn begin(&self, traced: Traced, about: &About) -> Option<TraceContext> {
-        // A child of an unreadable context would be the root of a trace of its own.
-        let stored = match traced {
-            Traced::Chain => None,
-            Traced::Job => about.chain_trace.as_ref(),
-            Traced::Wait(_) => about.trace.as_ref(),
-        };
-        let stored = self.parent(stored).ok()?;
-        let caller = Context::current();
-        let (name, parent, links): (Cow<'static, str>, _, _) = match traced {
-            Traced::Chain => (format!("create chain {}", about.chain_type).into(), caller, Vec::new()),
+        let span = match traced {
+            Traced::Chain => self.begin_chain(about),
             Traced::Job => {
-                let attempt = caller.span().span_context().clone();
-                // For a continuation: the job before it, and the attempt that creates it.
-                let is_continuation = !about.cause_traces.is_empty();
-                let links =
-                    if is_continuation { self.links(&about.cause_traces, &attempt) } else { Vec::new() };
-                (format!("create {}", about.job_type).into(), stored, links)
+                // The context of the chain is not known if a job is continued from outside.
+                let parent = match about.chain_trace.as_ref().or(about.cause_traces.last()) {
+                    // A child of an unreadable context would be the root of a trace of its own.
+                    Some(chain) => match self.parse(chain)? {
+                        parent if !parent.is_sampled() => return Some(chain.clone()),
+                        parent => Some(parent),
+                    },
+                    None => None,
+                };
+                self.begin_job(parent, about)
             }
-            Traced::Wait(_) => ("await chain".into(), stored, Vec::new()),
+            Traced::Wait(blocker) => {
+                let job = about.trace.as_ref()?;
+                match self.parse(job)? {
+                    parent if !parent.is_sampled() => return Some(job.clone()),
+                    parent => self.begin_wait(parent, blocker, about),
+                }
+            }
         };
-        let mut attributes = attributes::span("create", "create", about);
-        if let Traced::Wait(chain) = traced {
-            attributes.push(KeyValue::new(BLOCKER, chain.to_string()));
-        }
-        let builder = SpanBuilder::from_name(name)
-            .with_kind(SpanKind::Producer)
-            .with_attributes(attributes)
-            .with_links(links);
-        let span = self.tracer.build_with_context(builder, &parent);
         let context = store(span.span_context());
         if span.is_recording() {
             let dropped = lock(&self.open).update(about.job, |spans| spans.push((traced, span)));
             // After the lock: the end of a span runs the processors of the application.
-            drop(dropped);
+            end_all(dropped.into_iter().flatten().map(|(_, span)| span), |_| {});
         }
         context
     }
 
+    fn begin_chain(&self, about: &About) -> BoxedSpan {
+        let builder = SpanBuilder::from_name(format!("create chain {}", about.chain_type))
+            .with_kind(SpanKind::Producer)
+            .with_attributes(attributes::sampled("create", Some("create"), about));
+        let mut span = self.tracer.build_with_context(builder, &Context::current());
+        if span.is_recording() {
+            span.set_attributes(attributes::identity(about));
+        }
+        span
+    }
+
+    fn begin_job(&self, parent: Option<SpanContext>, about: &About) -> BoxedSpan {
+        let mut builder = SpanBuilder::from_name(format!("create {}", about.job_type))
+            .with_kind(SpanKind::Producer)
+            .with_attributes(attributes::span("create", Some("create"), about));
+        // A continuation links to the job before it, and to the attempt that creates it.
+        if !about.cause_traces.is_empty() {
+            let attempt = Context::map_current(|caller| caller.span().span_context().clone());
+            builder = builder.with_links(self.links(&about.cause_traces, &attempt));
+        }
+        self.tracer.build_with_context(builder, &remote(parent))
+    }
+
+    fn begin_wait(&self, parent: SpanContext, blocker: ChainId, about: &About) -> BoxedSpan {
+        let mut attributes = attributes::span("await", None, about);
+        attributes.push(KeyValue::new(BLOCKER, blocker.to_string()));
+        let builder =
+            SpanBuilder::from_name("await chain").with_kind(SpanKind::Producer).with_attributes(attributes);
+        self.tracer.build_with_context(builder, &remote(Some(parent)))
+    }
+
+    /// Begins the span of a call that starts several chains. It links to their spans.
+    pub(crate) fn batch(&self, batch: &BatchStart<'_>) -> Option<BatchEnd> {
+        let name = match batch.chain_type {
+            Some(chain_type) => format!("send {chain_type}").into(),
+            None => Cow::Borrowed("send"),
+        };
+        let count = i64::try_from(batch.chains).unwrap_or(i64::MAX);
+        let mut attributes = vec![
+            KeyValue::new(SYSTEM, "windlass"),
+            KeyValue::new(OPERATION, "send"),
+            KeyValue::new(OPERATION_TYPE, "send"),
+            KeyValue::new(BATCH_COUNT, count),
+        ];
+        let destination = batch.chain_type.map(|name| KeyValue::new(DESTINATION, name.as_str().to_owned()));
+        attributes.extend(destination);
+        let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Client).with_attributes(attributes);
+        let mut span = self.tracer.build_with_context(builder, &Context::current());
+        if !span.is_recording() {
+            return None;
+        }
+        let sent = batch.traces.iter().filter_map(|trace| self.parse(trace));
+        for context in sent.filter(SpanContext::is_sampled).take(LINKS_MAX) {
+            span.add_link(context, Vec::new());
+        }
+        Some(Box::new(move |error| {
+            if let Some(error) = error {
+                span.set_attribute(KeyValue::new(ERROR_TYPE, error_name(error)));
+                span.set_status(Status::error("the chains could not be started"));
+            }
+            span.end();
+        }))
+    }
+
     /// Ends the span of something that was not written.
     pub(crate) fn rolled_back(&self, traced: Traced, about: &About) {
-        for mut span in self.take(about.job, |open| open == traced) {
+        end_all(self.take(about.job, |open| open == traced), |span| {
             span.set_attribute(KeyValue::new(ERROR_TYPE, "rolled_back"));
             span.set_status(Status::error(
                 "not written: the transaction was rolled back, or the start was refused",
             ));
-            span.end();
-        }
+        });
     }
 
     /// Ends the span of something for which no event follows.
@@ -108,13 +176,12 @@ impl Spans {
         existing: ChainId,
         trace: Option<&TraceContext>,
     ) {
-        for mut span in self.take(about.job, |open| open == traced) {
+        end_all(self.take(about.job, |open| open == traced), |span| {
             span.set_attribute(KeyValue::new(CHAIN_EXISTED, existing.to_string()));
             if let Some(context) = trace.and_then(|trace| self.parse(trace)) {
                 span.add_link(context, Vec::new());
             }
-            span.end();
-        }
+        });
     }
 
     pub(crate) fn observe(&self, event: &Event) {
@@ -139,15 +206,13 @@ impl Spans {
     /// Begins the span of an attempt. There is none if the stored context cannot be read: the span would be the root of a
     /// trace of its own.
     pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Result<AttemptSpan, InvalidContext> {
-        let parent = this.parent(about.trace.as_ref())?;
-        let before = lock(&this.attempts).remove(&about.job).flatten();
-        let links = before.into_iter().map(Link::with_context).collect();
-        let builder = SpanBuilder::from_name(format!("process {}", about.job_type))
-            .with_kind(SpanKind::Consumer)
-            .with_attributes(attributes::span("process", "process", about))
-            .with_links(links);
-        let span = this.tracer.build_with_context(builder, &parent);
-        let context = Context::new().with_span(span);
+        let parse = |trace| this.parse(trace).ok_or(InvalidContext);
+        let context = match about.trace.as_ref().map(parse).transpose()? {
+            // The chain is not sampled. Its context is current nevertheless, so that the spans of the handler are not
+            // sampled either.
+            Some(parent) if !parent.is_sampled() => remote(Some(parent)),
+            parent => Context::new().with_span(this.begin_attempt(parent, about)),
+        };
         Ok(AttemptSpan {
             spans: Arc::clone(this),
             is_recording: context.span().is_recording(),
@@ -157,11 +222,33 @@ impl Spans {
         })
     }
 
+    /// Begins the span of an attempt, and links it to the attempt before it.
+    fn begin_attempt(&self, parent: Option<SpanContext>, about: &About) -> BoxedSpan {
+        let builder = SpanBuilder::from_name(format!("process {}", about.job_type))
+            .with_kind(SpanKind::Consumer)
+            .with_attributes(attributes::span("process", Some("process"), about));
+        let delivery = about.delivery.unwrap_or_default();
+        let known = parent.as_ref().map(|parent| ids::attempt(parent, about.job, delivery).span_id());
+        let before = parent.as_ref().filter(|_| delivery > 1);
+        let before = before.map(|parent| ids::attempt(parent, about.job, delivery - 1));
+        let parent = remote(parent);
+        let build = || self.tracer.build_with_context(builder, &parent);
+        let mut span = match known {
+            Some(id) => ids::build_with(id, build),
+            None => build(),
+        };
+        let remembered = lock(&self.attempts).remove(&about.job).flatten();
+        // If the provider does not use the known ids, neither did the attempt before.
+        let before = if known == Some(span.span_context().span_id()) { before } else { remembered };
+        if let Some(before) = before {
+            span.add_link(before, Vec::new());
+        }
+        span
+    }
+
     /// Ends the spans of a job that was written.
     fn written(&self, job: JobId, is: impl Fn(Traced) -> bool) {
-        for mut span in self.take(job, is) {
-            span.end();
-        }
+        end_all(self.take(job, is), |_| {});
     }
 
     /// Removes and returns open spans of a job.
@@ -172,7 +259,7 @@ impl Spans {
         // Cannot be one too many: an entry was just removed.
         let dropped = if left.is_empty() { Vec::new() } else { open.update(job, |spans| *spans = left) };
         drop(open);
-        drop(dropped);
+        end_all(dropped.into_iter().flatten().map(|(_, span)| span), |_| {});
         taken.into_iter().map(|(_, span)| span).collect()
     }
 
@@ -182,7 +269,7 @@ impl Spans {
             let Some(parent) = self.parse(wait).filter(SpanContext::is_sampled) else { continue };
             let builder = SpanBuilder::from_name("resolve chain")
                 .with_kind(SpanKind::Consumer)
-                .with_attributes(attributes::span("resolve", "settle", about))
+                .with_attributes(attributes::span("resolve", None, about))
                 .with_links(self.links(&about.cause_traces, &SpanContext::NONE));
             self.tracer.build_with_context(builder, &remote(Some(parent))).end();
         }
@@ -194,11 +281,11 @@ impl Spans {
             return;
         }
         let caller = Context::map_current(|context| context.span().span_context().clone());
-        let mut attributes = attributes::span("settle", "settle", about);
+        let mut attributes = attributes::span("settle", Some("settle"), about);
         attributes.push(KeyValue::new(RESULT, result));
         attributes.extend(next);
         let builder = SpanBuilder::from_name(format!("settle {}", about.job_type))
-            .with_kind(SpanKind::Consumer)
+            .with_kind(SpanKind::Client)
             .with_attributes(attributes)
             .with_links(self.links(&[], &caller));
         let mut span = self.tracer.build_with_context(builder, &remote(Some(parent)));
@@ -211,17 +298,11 @@ impl Spans {
         if !parent.is_sampled() {
             return;
         }
-        let mut attributes = attributes::span("close", "settle", about);
+        let mut attributes = attributes::span("close", None, about);
         attributes.push(KeyValue::new(STATUS, status));
         let name = format!("close chain {}", about.chain_type);
         let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Internal).with_attributes(attributes);
         self.tracer.build_with_context(builder, &remote(Some(parent))).end();
-    }
-
-    /// Returns the context of a stored parent, or an empty one if none is stored.
-    fn parent(&self, trace: Option<&TraceContext>) -> Result<Context, InvalidContext> {
-        let parse = |trace| self.parse(trace).ok_or(InvalidContext);
-        Ok(remote(trace.map(parse).transpose()?))
     }
 
     fn links(&self, traces: &[TraceContext], further: &SpanContext) -> Vec<Link> {
@@ -238,6 +319,15 @@ impl Spans {
             tracing::warn!(target: "windlass", context, "a stored trace context is malformed and is ignored; further ones are not logged");
         }
         context
+    }
+}
+
+/// Changes and ends spans. An end runs the processors of the application, which may panic. If the other spans were dropped
+/// while that panic unwinds, a second panic would abort the process: so each panic is caught.
+fn end_all(spans: impl IntoIterator<Item = BoxedSpan>, mut change: impl FnMut(&mut BoxedSpan)) {
+    for mut span in spans {
+        change(&mut span);
+        let _ = catch_unwind(AssertUnwindSafe(move || span.end()));
     }
 }
 
@@ -325,6 +415,8 @@ impl AttemptSpan {
 /// An attempt that ends without a result: its task was dropped, or the process stops.
 impl Drop for AttemptSpan {
     fn drop(&mut self) {
+        let stages = std::mem::take(&mut *lock(&self.stages));
+        end_all(stages.into_iter().flatten(), |_| {});
         if self.is_recording && !self.has_ended.load(Ordering::Acquire) {
             let span = self.context.span();
             span.set_attribute(KeyValue::new(ERROR_TYPE, "dropped"));

@@ -8,6 +8,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass_core::command::{
@@ -19,7 +20,8 @@ use windlass_core::{
     Timestamp,
 };
 
-use crate::attributes::{DESTINATION, STATUS, Types, value};
+use crate::attributes::{DESTINATION, STATUS};
+use crate::types::{Types, value};
 
 /// How often the leader queries the store, and the others try to lead.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -44,6 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[must_use = "the gauges are no longer reported when this is dropped"]
 pub struct StateGauges {
     stopping: CancellationToken,
+    task: Option<JoinHandle<()>>,
     state: Shown,
     /// Whether this process leads. Unknown until the store has answered.
     leads: watch::Receiver<Option<bool>>,
@@ -74,22 +77,33 @@ impl StateGauges {
     ) -> Self {
         let (stopping, state) = (CancellationToken::new(), Arc::default());
         let (sender, leads) = watch::channel(None);
+        let mut task = None;
         match meter {
             Some(meter) => {
                 register(meter, types, &state);
                 let watch =
                     Watch { client, token: RequestId::new(), state: Arc::clone(&state), leads: sender };
-                tokio::spawn(watch.run(stopping.clone()));
+                task = Some(tokio::spawn(watch.run(stopping.clone())));
             }
             None => _ = sender.send_replace(Some(false)),
         }
-        Self { stopping, state, leads }
+        Self { stopping, task, state, leads }
     }
 
     /// Waits until the store has first answered whether this process leads. Returns whether it reports the gauges.
     pub async fn decided(&self) -> bool {
         let mut leads = self.leads.clone();
         leads.wait_for(Option::is_some).await.is_ok_and(|leads| *leads == Some(true))
+    }
+
+    /// Stops reporting, and waits until another process can take over. A drop does the same without waiting.
+    pub async fn stop(mut self) {
+        self.stopping.cancel();
+        // Before the lock is released: no two processes may report.
+        *lock(&self.state) = None;
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
     }
 
     /// Whether this process reports the gauges.

@@ -6,14 +6,14 @@ use opentelemetry::global::BoxedTracer;
 use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::{Span, Tracer, TracerProvider};
 use windlass_core::{
-    About, Activity, AttemptScope, ChainId, Client, Ended, Event, Observer, Stage, Store, TraceContext,
-    Traced,
+    About, Activity, AttemptScope, BatchEnd, BatchStart, ChainId, Client, Ended, Event, Observer, Stage,
+    Store, TraceContext, Traced,
 };
 
-use crate::attributes::Types;
 use crate::metrics::{BusySlot, Metrics};
 use crate::spans::{AttemptSpan, InvalidContext, Spans};
 use crate::state::StateGauges;
+use crate::types::Types;
 
 /// The name of the meter and the tracer.
 const SCOPE: &str = "windlass";
@@ -40,6 +40,8 @@ impl Telemetry {
     #[must_use]
     pub fn metrics(mut self, provider: &impl MeterProvider) -> Self {
         let meter = provider.meter(SCOPE);
+        // Instruments are bound to types, and belong to one meter.
+        self.types = Arc::default();
         self.metrics = Some(Arc::new(Metrics::new(&meter, Arc::clone(&self.types))));
         self.meter = Some(meter);
         self
@@ -107,6 +109,10 @@ impl Observer for Telemetry {
         }
     }
 
+    fn batch(&self, batch: &BatchStart<'_>) -> Option<BatchEnd> {
+        self.spans.as_ref()?.batch(batch)
+    }
+
     fn measure(&self, activity: &Activity) {
         if let Some(metrics) = &self.metrics {
             metrics.measure(activity);
@@ -118,16 +124,15 @@ impl Observer for Telemetry {
         if let (Some(metrics), Some(Err(InvalidContext))) = (&self.metrics, &span) {
             metrics.context_invalid();
         }
-        let metrics =
-            self.metrics.as_ref().map(|metrics| (Arc::clone(metrics), Metrics::occupy(metrics, about)));
-        Some(Box::new(Scope { metrics, span: span.and_then(Result::ok) }))
+        let slot = self.metrics.as_ref().map(|metrics| Metrics::attempt(metrics, about));
+        Some(Box::new(Scope { slot, span: span.and_then(Result::ok) }))
     }
 }
 
 /// An attempt of this process.
 #[derive(Debug)]
 struct Scope {
-    metrics: Option<(Arc<Metrics>, BusySlot)>,
+    slot: Option<BusySlot>,
     span: Option<AttemptSpan>,
 }
 
@@ -149,9 +154,8 @@ impl AttemptScope for Scope {
     }
 
     fn ended(&self, about: &About, ended: &Ended) {
-        if let Some((metrics, slot)) = &self.metrics {
-            slot.release();
-            metrics.ended(about, ended);
+        if let Some(slot) = &self.slot {
+            slot.end(about, ended);
         }
         if let Some(span) = &self.span {
             span.ended(about, ended);

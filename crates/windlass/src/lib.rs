@@ -125,7 +125,8 @@ pub mod notifier {
 pub mod observer {
     #[doc(inline)]
     pub use windlass_core::{
-        About, AboutWorker, Activity, AttemptScope, Event, Log, NoObserver, Observer, StoreCall, Traced,
+        About, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Log, NoObserver,
+        Observer, StoreCall, Traced,
     };
 }
 

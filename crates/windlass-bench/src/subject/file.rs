@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use windlass::client::ClientBuilder;
 use windlass::file::{CompactionStats, FileStore, Options};
 use windlass::{BoxError, Client, Store};
 
@@ -71,9 +72,9 @@ pub struct Footprint {
 impl Subject for File {
     type Store = FileStore;
 
-    async fn open(&mut self) -> Result<Client<FileStore>, BoxError> {
+    async fn builder(&mut self) -> Result<ClientBuilder<FileStore>, BoxError> {
         let path = self.next_path();
-        Ok(Client::new(FileStore::open(Options::new(path)).await?))
+        Ok(Client::builder(FileStore::open(Options::new(path)).await?))
     }
 
     async fn drain_in_transactions(

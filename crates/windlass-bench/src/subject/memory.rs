@@ -1,3 +1,4 @@
+use windlass::client::ClientBuilder;
 use windlass::{BoxError, Client, MemoryStore};
 
 use super::Subject;
@@ -10,8 +11,8 @@ pub struct Memory;
 impl Subject for Memory {
     type Store = MemoryStore;
 
-    async fn open(&mut self) -> Result<Client<MemoryStore>, BoxError> {
-        Ok(Client::new(MemoryStore::new()))
+    async fn builder(&mut self) -> Result<ClientBuilder<MemoryStore>, BoxError> {
+        Ok(Client::builder(MemoryStore::new()))
     }
 
     async fn drain_in_transactions(

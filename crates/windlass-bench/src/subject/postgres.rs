@@ -3,6 +3,7 @@ pub(crate) mod bare;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgPool};
+use windlass::client::ClientBuilder;
 use windlass::postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass::{BoxError, Client};
 use windlass_testkit::PostgresServer;
@@ -46,7 +47,7 @@ impl Postgres {
 impl Subject for Postgres {
     type Store = PostgresStore<Sqlx>;
 
-    async fn open(&mut self) -> Result<Client<Self::Store>, BoxError> {
+    async fn builder(&mut self) -> Result<ClientBuilder<Self::Store>, BoxError> {
         // Closing waits for statements of the previous store, which could deadlock with the removal of its schema.
         self.pool.close().await;
         self.pool = connect(&self.server).await?;
@@ -56,7 +57,7 @@ impl Subject for Postgres {
         let options = Options::default().schema(self.schema());
         let store = PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;
         let notifier = PostgresNotifier::new(Sqlx::from(self.pool.clone()), &options)?;
-        Ok(Client::builder(store).notifier(notifier).build())
+        Ok(Client::builder(store).notifier(notifier))
     }
 
     async fn drain_in_transactions(

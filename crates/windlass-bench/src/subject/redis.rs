@@ -1,3 +1,4 @@
+use windlass::client::ClientBuilder;
 use windlass::redis::{Options, RedisNotifier, RedisStore};
 use windlass::{BoxError, Client, Store};
 use windlass_testkit::RedisServer;
@@ -24,7 +25,7 @@ impl Redis {
 impl Subject for Redis {
     type Store = RedisStore;
 
-    async fn open(&mut self) -> Result<Client<RedisStore>, BoxError> {
+    async fn builder(&mut self) -> Result<ClientBuilder<RedisStore>, BoxError> {
         if let Some(last) = self.last.take() {
             last.erase().await?;
         }
@@ -33,7 +34,7 @@ impl Subject for Redis {
         let notifier = RedisNotifier::open(&self.server.url(), &options).await?;
         self.last = Some(RedisStore::open(&self.server.url(), options.clone()).await?);
         let store = RedisStore::open(&self.server.url(), options).await?;
-        Ok(Client::builder(store).notifier(notifier).build())
+        Ok(Client::builder(store).notifier(notifier))
     }
 
     async fn usage(&self) -> Result<ResourceUsage, BoxError> {

@@ -3,6 +3,7 @@ pub(crate) mod bare;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use windlass::client::ClientBuilder;
 use windlass::sqlite::{Options, SqliteStore, Synchronous};
 use windlass::{BoxError, Client};
 
@@ -27,10 +28,11 @@ impl Sqlite {
 impl Subject for Sqlite {
     type Store = SqliteStore;
 
-    async fn open(&mut self) -> Result<Client<SqliteStore>, BoxError> {
+    async fn builder(&mut self) -> Result<ClientBuilder<SqliteStore>, BoxError> {
         self.files += 1;
         let path = self.directory.path().join(format!("{}.db", self.files));
-        Ok(Client::new(SqliteStore::open(Options::new(path).synchronous(self.synchronous)).await?))
+        let options = Options::new(path).synchronous(self.synchronous);
+        Ok(Client::builder(SqliteStore::open(options).await?))
     }
 
     async fn drain_in_transactions(

@@ -11,6 +11,7 @@ use windlass_bench::instructions::{Instructions, is_countable};
 use windlass_bench::round_trip::{self, SCENARIOS, Scenario};
 use windlass_bench::subject::{File, Memory, Postgres, Redis, Sqlite};
 use windlass_bench::suite::{self, Plan, depths};
+use windlass_bench::telemetry::{GaugeCost, TelemetryCost};
 use windlass_bench::{Report, Unit, channel};
 
 /// The instruction ratio that this test allows. It is built with fewer optimizations than `cargo xtask bench`, which
@@ -208,4 +209,20 @@ async fn commits_are_measured_with_hints_and_without() {
     let measured = Commits::measure(false, 2, 256).await.unwrap();
     assert_eq!((measured.with.len(), measured.without.len()), (2, 2));
     assert!(measured.ratio() > 0.0 && measured.to_string().contains("median ratio"), "{measured}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn telemetry_is_measured_in_alternating_rounds() {
+    let cost = TelemetryCost::measure(&mut Memory, "memory", 2, 500).await.unwrap();
+    assert_eq!((cost.with.len(), cost.without.len()), (2, 2));
+    assert!(cost.with.iter().chain(&cost.without).all(|time| *time > 0.0), "{cost:?}");
+    assert!(cost.to_string().contains("µs per job"), "{cost}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_of_the_gauges_are_measured() {
+    let mut sqlite = Sqlite::new(Synchronous::Normal).unwrap();
+    let cost = GaugeCost::measure(&mut sqlite, "SQLite", 2, 1_000).await.unwrap();
+    assert_eq!(cost.took.len(), 2);
+    assert!(cost.to_string().starts_with("SQLite: one query of the gauges with 1000 stored jobs"), "{cost}");
 }

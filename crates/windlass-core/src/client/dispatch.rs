@@ -16,12 +16,14 @@ use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
-use crate::command::Existing;
+use crate::command::{Existing, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
-use crate::observer::{About, Activity, AttemptScope, Event, Observer, StoreCall, Traced};
+use crate::observer::{
+    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Observer, StoreCall, Traced,
+};
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
 use crate::time::Timestamp;
@@ -49,6 +51,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Whether observers are removed at compile time. `cargo xtask bench telemetry` builds the core once like this, to measure
+/// what observers cost if there are none.
+const REMOVED: bool = cfg!(windlass_unobserved);
 
 /// The notifier and the observers of a client.
 #[derive(Debug)]
@@ -108,12 +114,12 @@ impl Dispatcher {
 
     /// Whether any observer or subscriber wants events.
     pub(crate) fn is_observed(&self) -> bool {
-        self.observers.iter().any(is_on) || self.is_watched()
+        (!REMOVED && self.observers.iter().any(is_on)) || self.is_watched()
     }
 
     /// Whether an observer of the application wants activities and attempts.
     pub(crate) fn is_measured(&self) -> bool {
-        self.added.iter().any(is_on)
+        !REMOVED && self.added.iter().any(is_on)
     }
 
     /// Returns the store's time, as far as this client knows it.
@@ -162,9 +168,27 @@ impl Dispatcher {
         scopes
     }
 
+    /// Notifies the observers of a call that starts several chains. The returned guard must be ended with the call.
+    pub(super) fn batch(&self, chains: &[NewChain]) -> BatchGuard {
+        let mut ends = Vec::new();
+        if let [first, _, ..] = chains
+            && self.is_measured()
+        {
+            let chain_type = &first.job.job_type;
+            let is_one_type = chains.iter().all(|new| new.job.job_type == *chain_type);
+            let traces = chains.iter().filter_map(|new| new.trace.as_ref()).collect();
+            let chain_type = is_one_type.then_some(chain_type);
+            let batch = BatchStart { chains: chains.len(), chain_type, traces };
+            each_on(&self.added, |observer| ends.extend(observer.batch(&batch)));
+        }
+        BatchGuard(ends)
+    }
+
     /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
-        each(&self.observers, |observer| observer.observe(event));
+        if !REMOVED {
+            each(&self.observers, |observer| observer.observe(event));
+        }
         self.publish_event(|| EventMessage::of(event));
     }
 
@@ -337,6 +361,27 @@ impl Dispatcher {
     fn failed(&self, call: &'static str, why: &str) {
         if self.failures.is_news(call, why) {
             self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
+        }
+    }
+}
+
+/// Ends what the observers began for a call that starts several chains.
+#[must_use = "the observers must learn how the call ended"]
+pub(super) struct BatchGuard(Vec<BatchEnd>);
+
+impl BatchGuard {
+    pub(super) fn end(mut self, error: Option<ErrorKind>) {
+        for end in self.0.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| end(error)));
+        }
+    }
+}
+
+/// The caller has stopped waiting. What the observers have captured may panic when it is dropped.
+impl Drop for BatchGuard {
+    fn drop(&mut self) {
+        for end in self.0.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(end)));
         }
     }
 }

@@ -119,9 +119,11 @@ pub(super) async fn start_many<J: Entry>(
 pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     // Ask once, not once per try: an observer may begin a span for each request.
     let traces = on.dispatcher().request_traces(&mut chains);
+    let batch = on.dispatcher().batch(&chains);
     let request = Create { chains };
     let mut created = vec![Created::Busy; request.chains.len()];
     let ended = create_until_unlocked(&mut on, &request, &mut created).await;
+    batch.end(ended.as_ref().err().map(Error::kind));
     let traces = on.dispatcher().retain_written(traces, &not_created(&request.chains, &created));
     on.announce(|announcements| announcements.traced(traces));
     ended.map(|()| created)

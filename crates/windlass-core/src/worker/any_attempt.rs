@@ -54,6 +54,7 @@ impl HeldJob {
         About {
             key: key.clone(),
             attempt: Some(job.attempt),
+            delivery: Some(job.fence.acquired_since(job.created_at)),
             worker: Some(self.worker.id),
             worker_name: self.worker.name.clone(),
             waited: Some(followed.map_or_else(|| self.waited(at), Followed::waited)),

@@ -25,7 +25,7 @@ pub(crate) struct Pack {
 #[derive(Serialize, Deserialize, Job)]
 #[job(name = "ship", output = String)]
 pub(crate) struct Ship {
-    label: String,
+    pub(crate) label: String,
 }
 
 #[derive(Serialize, Deserialize, Job)]

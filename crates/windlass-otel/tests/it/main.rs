@@ -5,6 +5,8 @@ mod catalogue;
 mod jobs;
 mod metrics;
 mod receiver;
+mod rollbacks;
+mod specs;
 mod state;
 mod story;
 mod traces;

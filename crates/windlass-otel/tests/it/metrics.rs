@@ -1,5 +1,6 @@
 //! Metrics of jobs, chains, attempts, workers and the store, as the Prometheus endpoint shows them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -71,7 +72,7 @@ async fn a_chain_with_a_blocker_is_counted() {
             ("windlass_attempt_duration_seconds_count", "windlass_result=\"completed\"", 2.0),
             ("windlass_job_type_processing", "", 0.0),
             ("windlass_job_type_idle", "", 0.0),
-            ("messaging_client_sent_messages_total", "messaging_operation_name=\"create\"", 4.0),
+            ("messaging_client_sent_messages_total", "messaging_operation_name=\"send\"", 4.0),
             ("messaging_client_consumed_messages_total", "messaging_system=\"windlass\"", 4.0),
             ("messaging_process_duration_seconds_count", "", 4.0),
             ("windlass_batch_size_count", "windlass_batch=\"start\"", 1.0),
@@ -228,7 +229,8 @@ async fn errors_of_the_store_are_counted_by_kind() {
 }
 
 #[tokio::test]
-async fn ten_thousand_types_are_bounded() {
+async fn ten_thousand_types_are_bounded_with_one_warning() {
+    let (warnings, _subscribed) = crate::trouble::count_warnings();
     let (prometheus, telemetry) = telemetry();
     let client = client(&telemetry);
     let queue = |number: usize| client.queue::<u32, u32>(&format!("type-{number}")).build().unwrap();
@@ -241,6 +243,7 @@ async fn ten_thousand_types_are_bounded() {
     let other = format!("{}", 10_000 - TYPES_MAX);
     let is_other = |line: &str| line.contains("\"_other\"") && line.ends_with(&format!(" {other}"));
     assert!(text.lines().any(is_other), "{other} jobs of other types");
+    assert_eq!(warnings.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]

@@ -22,7 +22,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, metric, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
@@ -33,6 +35,7 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
+use windlass_otel::AttemptIds;
 
 /// What a receiver has received. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +45,8 @@ pub(crate) struct Received(Arc<Mutex<Data>>);
 struct Data {
     /// The spans, each with the name of its service.
     spans: Vec<(String, Span)>,
-    metrics: Vec<String>,
+    /// The latest value of each series, by the name of its metric and its attributes. Of a histogram, the count.
+    series: BTreeMap<(String, String), f64>,
 }
 
 /// Whether a receiver or an exporter uses gRPC or HTTP.
@@ -79,27 +83,37 @@ pub(crate) async fn receive(wire: Wire) -> (Received, String) {
     (received, endpoint)
 }
 
-/// The time after which an exporter gives up.
-pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Creates providers that export to this endpoint.
 pub(crate) fn providers(wire: Wire, endpoint: &str, service: &str) -> (SdkTracerProvider, SdkMeterProvider) {
+    providers_within(Duration::from_secs(10), wire, endpoint, service)
+}
+
+/// Creates providers that export to this endpoint, and give up after this time.
+pub(crate) fn providers_within(
+    timeout: Duration,
+    wire: Wire,
+    endpoint: &str,
+    service: &str,
+) -> (SdkTracerProvider, SdkMeterProvider) {
     let resource = || Resource::builder().with_service_name(service.to_owned()).build();
     let (spans, metrics) = match wire {
         Wire::Grpc => {
             let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint);
             let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint);
-            (spans.with_timeout(EXPORT_TIMEOUT).build(), metrics.with_timeout(EXPORT_TIMEOUT).build())
+            (spans.with_timeout(timeout).build(), metrics.with_timeout(timeout).build())
         }
         Wire::Http => {
             let spans = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
             let spans = spans.with_endpoint(format!("{endpoint}/v1/traces"));
             let metrics = MetricExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
             let metrics = metrics.with_endpoint(format!("{endpoint}/v1/metrics"));
-            (spans.with_timeout(EXPORT_TIMEOUT).build(), metrics.with_timeout(EXPORT_TIMEOUT).build())
+            (spans.with_timeout(timeout).build(), metrics.with_timeout(timeout).build())
         }
     };
-    let traces = SdkTracerProvider::builder().with_resource(resource()).with_batch_exporter(spans.unwrap());
+    let traces = SdkTracerProvider::builder()
+        .with_resource(resource())
+        .with_id_generator(AttemptIds::new())
+        .with_batch_exporter(spans.unwrap());
     let metrics =
         SdkMeterProvider::builder().with_resource(resource()).with_periodic_exporter(metrics.unwrap());
     (traces.build(), metrics.build())
@@ -130,16 +144,25 @@ impl Received {
 
     fn take_metrics(&self, request: ExportMetricsServiceRequest) {
         let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
-        let names = scopes.flat_map(|scope| scope.metrics).map(|metric| metric.name);
-        self.0.lock().unwrap().metrics.extend(names);
+        let mut data = self.0.lock().unwrap();
+        for metric in scopes.flat_map(|scope| scope.metrics) {
+            for (attributes, value) in points(metric.data.unwrap()) {
+                data.series.insert((metric.name.clone(), attributes), value);
+            }
+        }
     }
 
-    /// Returns the names of the metrics, sorted.
-    pub(crate) fn metrics(&self) -> Vec<String> {
-        let mut names = self.0.lock().unwrap().metrics.clone();
-        names.sort();
-        names.dedup();
-        names
+    /// Returns the sum of all series of this metric whose attributes, as `name=value`, contain the text.
+    pub(crate) fn value(&self, metric: &str, attributes: &str) -> f64 {
+        let data = self.0.lock().unwrap();
+        let of_metric = data.series.iter().filter(|((name, _), _)| name == metric);
+        of_metric.filter(|((_, labels), _)| labels.contains(attributes)).map(|(_, value)| value).sum()
+    }
+
+    /// Returns all series, for a message.
+    pub(crate) fn series(&self) -> String {
+        let data = self.0.lock().unwrap();
+        data.series.iter().map(|((name, labels), value)| format!("{name}{{{labels}}} {value}\n")).collect()
     }
 
     /// Returns the spans with this name.
@@ -185,6 +208,7 @@ fn draw_below(
 ) {
     for (service, span) in children.get(parent).into_iter().flatten() {
         let kind = match SpanKind::try_from(span.kind).unwrap() {
+            SpanKind::Client => "client",
             SpanKind::Producer => "producer",
             SpanKind::Consumer => "consumer",
             SpanKind::Server => "server",
@@ -209,6 +233,38 @@ fn draw_below(
         drawing.push('\n');
         draw_below(&span.span_id, depth + 1, children, by_id, services, drawing);
     }
+}
+
+/// Returns the attributes and the value of each point of a metric.
+#[expect(clippy::cast_precision_loss, reason = "the tests count few things")]
+fn points(data: metric::Data) -> Vec<(String, f64)> {
+    let number = |point: NumberDataPoint| {
+        let value = match point.value.unwrap() {
+            number_data_point::Value::AsDouble(value) => value,
+            number_data_point::Value::AsInt(value) => value as f64,
+        };
+        (labels(point.attributes), value)
+    };
+    match data {
+        metric::Data::Gauge(gauge) => gauge.data_points.into_iter().map(number).collect(),
+        metric::Data::Sum(sum) => sum.data_points.into_iter().map(number).collect(),
+        metric::Data::Histogram(histogram) => {
+            let points = histogram.data_points.into_iter();
+            points.map(|point| (labels(point.attributes), point.count as f64)).collect()
+        }
+        other => panic!("{other:?} is not used"),
+    }
+}
+
+/// Returns attributes as text, sorted.
+fn labels(attributes: Vec<KeyValue>) -> String {
+    let label = |attribute: KeyValue| match attribute.value.unwrap().value.unwrap() {
+        Value::StringValue(value) => format!("{}={value}", attribute.key),
+        value => panic!("{}: {value:?} is not used", attribute.key),
+    };
+    let mut labels: Vec<_> = attributes.into_iter().map(label).collect();
+    labels.sort();
+    labels.join(",")
 }
 
 /// Returns an attribute of a span as text.

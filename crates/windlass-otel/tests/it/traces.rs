@@ -1,8 +1,12 @@
 //! Spans of starts, attempts, waits and completions from outside.
 
+use std::sync::Arc;
+
 use opentelemetry::trace::{TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use tokio::sync::Notify;
 use tracing_subscriber::layer::SubscriberExt;
 use windlass::name::TraceContext;
 use windlass::{BoxError, Chain, Client, Ctx, Job, MemoryStore, Worker, plan};
@@ -48,8 +52,7 @@ create chain parcel (producer)
   close chain parcel (internal)
 ";
         check(&received, expected);
-        let metrics = received.metrics();
-        assert!(metrics.contains(&"windlass.job.duration".to_owned()), "{wire:?}: {metrics:?}");
+        assert!(received.value("windlass.job.duration", "") > 0.0, "{wire:?}: {}", received.series());
     }
 }
 
@@ -171,11 +174,11 @@ async fn a_completion_from_outside_is_a_span() {
     let expected = "
 create chain label (producer)
   create label (producer)
-    settle label (consumer)
+    settle label (client)
   close chain label (internal)
 create chain parcel (producer)
   create parcel (producer)
-    settle parcel (consumer) ERROR lost
+    settle parcel (client) ERROR lost
   close chain parcel (internal)
 ";
     check(&received, expected);
@@ -287,8 +290,63 @@ a request (internal)
     create label (producer)
   create chain label (producer)
     create label (producer)
+  send label (client) -> create chain label, create chain label
 ";
     check(&received, expected);
+    let [send] = &received.named("send label")[..] else { panic!("one call") };
+    let has = |key: &str, value: &str| assert_eq!(attribute(send, key).as_deref(), Some(value), "{key}");
+    has("messaging.batch.message_count", "2");
+    has("messaging.operation.name", "send");
+    has("messaging.operation.type", "send");
+    has("messaging.destination.name", "label");
+    assert_eq!(attribute(send, "messaging.message.id"), None, "it is about several jobs");
+    let created = received.named("create label");
+    assert!(created.iter().all(|span| attribute(span, "messaging.batch.message_count").is_none()));
+}
+
+/// Two processes have nothing in common but the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_retry_links_to_the_attempt_of_another_process() {
+    let (received, endpoint) = receive(Wire::Http).await;
+    let store = Arc::new(MemoryStore::new());
+    let mut chain = None;
+    for process in 1..=3 {
+        let (traces, metrics) = providers(Wire::Http, &endpoint, "test");
+        let client =
+            Client::<MemoryStore>::builder(store.clone()).observer(Telemetry::new().traces(&traces)).build();
+        let chain = match chain {
+            Some(chain) => chain,
+            None => *chain.insert(client.start(Label { number: 1 }).await.unwrap()),
+        };
+        let worker = Worker::new(&client).concurrency(1);
+        if process == 3 {
+            let worker = worker.handle(label).start().await.unwrap();
+            client.wait(chain).timeout(TIMEOUT).await.unwrap();
+            worker.stop(TIMEOUT).await;
+        } else {
+            // The worker stops while the handler runs, and requeues the job.
+            let running = Arc::new(Notify::new());
+            let reached = Arc::clone(&running);
+            let obey = move |job: Ctx<Label>| {
+                let reached = Arc::clone(&reached);
+                async move {
+                    reached.notify_one();
+                    job.aborted().wait().await;
+                    Err::<String, BoxError>("stopped".into())
+                }
+            };
+            let worker = worker.handle(obey).start().await.unwrap();
+            running.notified().await;
+            worker.stop_now(TIMEOUT).await;
+        }
+        flush(traces, metrics).await;
+    }
+    let mut attempts = received.named("process label");
+    attempts.sort_by_key(|span| span.start_time_unix_nano);
+    let ids = |spans: &[Span]| spans.iter().map(|span| span.span_id.clone()).collect::<Vec<_>>();
+    let links: Vec<_> =
+        attempts.iter().flat_map(|span| span.links.iter().map(|link| link.span_id.clone())).collect();
+    assert_eq!((attempts.len(), links), (3, ids(&attempts[..2])), "{}", received.draw(true));
 }
 
 async fn span_in(span: opentelemetry_sdk::trace::Span, run: impl Future<Output = ()>) {

@@ -2,39 +2,51 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, Span, SpanData, SpanProcessor};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use windlass::name::TraceContext;
-use windlass::{MemoryStore, plan};
+use windlass::observer::{
+    About, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Observer, Traced,
+};
+use windlass::worker::{Ended, Stage};
+use windlass::{Client, MemoryStore, next, plan};
 use windlass_otel::{Prometheus, Telemetry};
 
-use crate::jobs::{Label, Parcel, TIMEOUT, client, label, worker};
-use crate::receiver::{EXPORT_TIMEOUT, Wire, providers};
+use crate::jobs::{Label, Order, Pack, Parcel, TIMEOUT, client, label, worker};
+use crate::receiver::{Wire, providers_within};
 
-/// The number of jobs that must complete.
-const JOBS: usize = 200;
+/// The number of jobs that must complete. They have more spans than the queue of the batch processor holds.
+const JOBS: usize = 1_000;
+
+/// The timeout of an export. Much longer than jobs may take: a job that waited for an export would not complete.
+const LONG: Duration = Duration::from_secs(3_600);
 
 /// Runs jobs with exporters to this endpoint.
 async fn check(wire: Wire, endpoint: &str) {
-    let (traces, metrics) = providers(wire, endpoint, "test");
+    let (traces, metrics) = providers_within(LONG, wire, endpoint, "test");
     let client = client(&Telemetry::new().traces(&traces).metrics(&metrics));
-    let worker = worker(&client).await;
-    let started_at = Instant::now();
+    run(&client).await;
+    // Dropping the providers would wait for the exporters, up to their timeout.
+    std::mem::forget((traces, metrics));
+}
+
+/// Runs jobs to their end.
+async fn run(client: &Client<MemoryStore>) {
+    let worker = worker(client).await;
     let chains = client.start_many((0..JOBS).map(|_| plan(Parcel { failures: 0 }))).await.unwrap();
     for chain in chains {
         client.wait(chain).timeout(TIMEOUT).await.unwrap();
     }
     worker.stop(TIMEOUT).await;
-    // The jobs have five spans each. A job that waited for a collector that never answers would wait for this long.
-    assert!(started_at.elapsed() < EXPORT_TIMEOUT, "work waited for the collector");
-    // Dropping the providers would wait for the exporters, up to their timeout.
-    std::mem::forget((traces, metrics));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,6 +77,13 @@ async fn a_collector_that_refuses_does_not_affect_jobs() {
     check(Wire::Http, &endpoint).await;
 }
 
+/// Counts warnings of Windlass on this thread until the guard is dropped.
+pub(crate) fn count_warnings() -> (Arc<AtomicUsize>, tracing::subscriber::DefaultGuard) {
+    let warnings = Arc::new(AtomicUsize::new(0));
+    let subscriber = tracing_subscriber::registry().with(Warnings(Arc::clone(&warnings)));
+    (warnings, tracing::subscriber::set_default(subscriber))
+}
+
 /// Counts warnings.
 struct Warnings(Arc<AtomicUsize>);
 
@@ -79,14 +98,13 @@ impl<S: tracing::Subscriber> Layer<S> for Warnings {
 /// On one thread, because the subscriber of `tracing` is set for the thread.
 #[tokio::test]
 async fn malformed_contexts_are_ignored_and_counted_with_one_warning() {
-    let warnings = Arc::new(AtomicUsize::new(0));
-    let subscriber = tracing_subscriber::registry().with(Warnings(Arc::clone(&warnings)));
-    let _subscribed = tracing::subscriber::set_default(subscriber);
+    let (warnings, _subscribed) = count_warnings();
     let prometheus = Prometheus::new().unwrap();
     let traces = SdkTracerProvider::builder().build();
     let telemetry = Telemetry::new().metrics(prometheus.meter_provider()).traces(&traces);
     let client = client(&telemetry);
     let longest = "x".repeat(512);
+    assert!(TraceContext::new("x".repeat(513)).is_err(), "a longer one cannot be stored");
     for context in ["nonsense", "00-00000000000000000000000000000000-0000000000000000-01", &longest] {
         let mut new = plan(Label { number: 1 }).build().unwrap();
         new.trace = Some(TraceContext::new(context).unwrap());
@@ -105,4 +123,131 @@ async fn malformed_contexts_are_ignored_and_counted_with_one_warning() {
         text.lines()
             .any(|line| line.starts_with("windlass_attempt_completed_total{") && line.ends_with(" 4"))
     );
+}
+
+/// Panics whenever it is called.
+#[derive(Debug)]
+struct Panics;
+
+impl Observer for Panics {
+    fn observe(&self, _: &Event) {
+        panic!("observe")
+    }
+
+    fn trace_context(&self, _: Traced, _: &About) -> Option<TraceContext> {
+        panic!("trace_context")
+    }
+
+    fn rolled_back(&self, _: Traced, _: &About) {
+        panic!("rolled_back")
+    }
+
+    fn unreported(&self, _: Traced, _: &About) {
+        panic!("unreported")
+    }
+
+    fn batch(&self, _: &BatchStart<'_>) -> Option<BatchEnd> {
+        Some(Box::new(|_| panic!("the end of a batch")))
+    }
+
+    fn measure(&self, _: &Activity) {
+        panic!("measure")
+    }
+
+    fn attempt(&self, _: &About) -> Option<Box<dyn AttemptScope>> {
+        Some(Box::new(Self))
+    }
+}
+
+impl AttemptScope for Panics {
+    fn enter(&self) -> Option<Box<dyn std::any::Any>> {
+        panic!("enter")
+    }
+
+    fn began(&self, _: Stage) {
+        panic!("began")
+    }
+
+    fn closed(&self, _: Stage, _: Option<&str>) {
+        panic!("closed")
+    }
+
+    fn ended(&self, _: &About, _: &Ended) {
+        panic!("ended")
+    }
+}
+
+/// A span processor of the application that panics.
+impl SpanProcessor for Panics {
+    fn on_start(&self, _: &mut Span, _: &opentelemetry::Context) {}
+
+    fn on_end(&self, _: SpanData) {
+        panic!("on_end")
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn observers_that_panic_do_not_affect_jobs() {
+    let prometheus = Prometheus::new().unwrap();
+    let traces = SdkTracerProvider::builder().with_span_processor(Panics).build();
+    let telemetry = Telemetry::new().metrics(prometheus.meter_provider()).traces(&traces);
+    let client = Client::builder(MemoryStore::new()).observer(Panics).observer(telemetry).build();
+    run(&client).await;
+    // A job with a wait has several open spans. A second panic during the first one would abort the process.
+    let blocker = client.start(Label { number: 1 }).await.unwrap();
+    let order = client.start(Order { number: 1 }).await.unwrap();
+    for commits in [false, true] {
+        let mut tx = client.begin().await.unwrap();
+        let step = tx.step(order).await.unwrap().of::<Order>().unwrap();
+        step.then(next(Pack { number: 1 }).blocked_by((blocker,))).await.unwrap();
+        if commits { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+    }
+    let text = prometheus.text().unwrap();
+    let is_complete =
+        |line: &str| line.starts_with("windlass_job_completed_total{") && line.ends_with(&format!(" {JOBS}"));
+    assert!(text.lines().any(is_complete), "the metrics are not affected either\n{text}");
+}
+
+/// Blocks until the test lets it go.
+#[derive(Debug)]
+struct Blocks {
+    gate: std::sync::Mutex<mpsc::Receiver<()>>,
+    seen: Arc<AtomicUsize>,
+    /// Dropped with the observer, when its thread ends.
+    _running: oneshot::Sender<()>,
+}
+
+impl Observer for Blocks {
+    fn observe(&self, _: &Event) {
+        // Fails at once when the sender is dropped.
+        let _ = self.gate.lock().unwrap().recv();
+        self.seen.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_buffered_observer_that_blocks_does_not_delay_jobs() {
+    const MAX: usize = 100;
+    let (open, gate) = mpsc::channel();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (running, ended) = oneshot::channel();
+    let blocks = Blocks { gate: gate.into(), seen: Arc::clone(&seen), _running: running };
+    let buffered = Buffered::new(blocks, MAX).unwrap();
+    let client = Client::builder(MemoryStore::new()).observer(buffered.clone()).build();
+    run(&client).await;
+    assert!(buffered.dropped() > 0 && seen.load(Ordering::SeqCst) == 0);
+    drop((open, buffered));
+    client.close().await.unwrap();
+    drop(client);
+    ended.await.unwrap_err();
+    // Those in the buffer, and the one that blocked.
+    assert!((1..=MAX + 1).contains(&seen.load(Ordering::SeqCst)));
 }
