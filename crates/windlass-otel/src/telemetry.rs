@@ -63,7 +63,8 @@ impl Telemetry {
     /// tokio runtime. Does nothing without [`metrics`](Self::metrics).
     ///
     /// Call this in every process that exports metrics. The processes elect a leader with a lock in the store. Only the
-    /// leader queries the store and reports. If it stops, another process takes over within 30 s.
+    /// leader queries the store and reports. If it stops, another process takes over within about 15 s. If it crashes, its
+    /// lock expires first, and the takeover takes up to about 45 s.
     #[must_use = "the gauges are no longer reported when this is dropped"]
     pub fn watch_state<S: Store + ?Sized>(&self, client: &Client<S>) -> StateGauges {
         StateGauges::start(self.meter.as_ref(), &self.types, client.clone())
