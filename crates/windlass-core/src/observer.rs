@@ -1,4 +1,4 @@
-//! The [`Observer`] trait: receives lifecycle events.
+//! The [`Observer`] trait, which receives lifecycle events.
 
 mod activity;
 mod buffered;
@@ -22,38 +22,39 @@ use crate::time::Timestamp;
 /// Receives the lifecycle events of jobs, chains and workers. Logs, metrics, spans and event subscriptions
 /// are based on it.
 ///
-/// An event that reports a write arrives after the write has been committed, and never if it was rolled back,
-/// even to a savepoint. All other events arrive immediately. An observer must not block, because it is called on the thread
-/// that does the work: wrap one that may block in [`Buffered`]. Its panics are caught and never affect jobs.
+/// An event that reports a write arrives after the write has been committed. If the write is rolled back, even to a
+/// savepoint, the event never arrives. All other events arrive immediately.
 ///
-/// [`observe`](Self::observe) receives what happens to jobs, chains and workers. [`measure`](Self::measure) receives
-/// what the client itself does, such as calls to the store. [`attempt`](Self::attempt) follows one attempt from its
-/// start to its end.
+/// The client calls an observer on the thread that does the work, so an observer must not block. Wrap one that may block
+/// in [`Buffered`]. The client catches panics of observers, so they never affect jobs.
+///
+/// [`observe`](Self::observe) receives events of jobs, chains and workers. [`measure`](Self::measure) receives activities
+/// of the client itself, such as calls to the store. [`attempt`](Self::attempt) follows one attempt from its start to its
+/// end.
 pub trait Observer: Send + Sync + fmt::Debug + 'static {
     /// Receives an event.
     fn observe(&self, event: &Event);
 
-    /// Whether the observer currently wants events. If no observer or subscriber wants them, events are not
-    /// created. An observer that returns `false` may still receive events that others want.
+    /// Returns whether the observer currently wants events. The client does not create events that no observer or
+    /// subscriber wants. An observer that returns `false` may still receive events that others want.
     fn is_on(&self) -> bool {
         true
     }
 
-    /// Returns the trace context to store with a new chain, job or wait. Called before the write. Replies
-    /// return the stored context.
+    /// Returns the trace context to store with a new chain, job or wait. Called before the write. Later replies of the
+    /// store contain this context.
     fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let _ = (traced, about);
         None
     }
 
-    /// Called if the write that [`trace_context`](Self::trace_context) was called for did not happen. Spans
-    /// for it can end.
+    /// Called if a write for which [`trace_context`](Self::trace_context) was called did not happen. End its spans here.
     fn rolled_back(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }
 
-    /// Called instead of [`rolled_back`](Self::rolled_back) if nothing was written because this chain holds the key.
-    /// `existing_trace` is the trace context that is stored with it. Default: calls `rolled_back`.
+    /// Called instead of [`rolled_back`](Self::rolled_back) if nothing was written because the chain `existing` holds the
+    /// key. `existing_trace` is the trace context that is stored with that chain. Default: calls `rolled_back`.
     fn existed(
         &self,
         traced: Traced,
@@ -65,16 +66,16 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         self.rolled_back(traced, about);
     }
 
-    /// Called if no event will report the item that [`trace_context`](Self::trace_context) was called for, although it may
-    /// be stored: an earlier call had written it, or the caller stopped waiting for the reply. In the second case, an
-    /// event may still follow. Spans for it can end. Default: does nothing.
+    /// Called if an item for which [`trace_context`](Self::trace_context) was called may be stored, but no event is
+    /// expected to report it. Either an earlier call has already written the item, or the caller stopped waiting for the
+    /// reply. In the second case, an event may still follow. End the spans of the item here. Default: does nothing.
     fn unreported(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }
 
-    /// Called when a call starts several chains at once, after their trace contexts were requested and before the write.
-    /// The returned function is called with the error when the call has ended, or is dropped if the caller stops
-    /// waiting. Called only while [`is_on`](Self::is_on) returns `true`.
+    /// Called when one call starts several chains, after their trace contexts were requested and before the write. When
+    /// the call has ended, the client calls the returned function, with the kind of error if the call failed. If the caller
+    /// stops waiting, the client drops the function. Called only while [`is_on`](Self::is_on) returns `true`.
     fn batch(&self, batch: &BatchStart<'_>) -> Option<BatchEnd> {
         let _ = batch;
         None
@@ -99,13 +100,13 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
 pub struct BatchStart<'a> {
     /// The number of chains.
     pub chains: usize,
-    /// The type of the chains, if all have the same.
+    /// The type of the chains, if they all have the same type.
     pub chain_type: Option<&'a TypeName>,
     /// The trace contexts that will be stored with the chains.
     pub traces: Vec<&'a TraceContext>,
 }
 
-/// Ends what an observer began for a [`BatchStart`]. Receives the kind of error if the call failed.
+/// Called when the call described by a [`BatchStart`] has ended. Receives the kind of error if the call failed.
 pub type BatchEnd = Box<dyn FnOnce(Option<ErrorKind>) + Send>;
 
 /// What a trace context is stored with.
@@ -148,15 +149,15 @@ pub struct About {
     pub key: Option<Key>,
     /// The number of the attempt, if the event concerns one.
     pub attempt: Option<u32>,
-    /// How many times the job was acquired, including this time, if the event concerns an attempt of this process. Unlike
-    /// `attempt`, this also counts attempts that were rescheduled or released.
+    /// How often the job has been acquired, including this attempt, if the event concerns an attempt of this process.
+    /// Unlike `attempt`, this number also counts attempts that were rescheduled or released.
     pub delivery: Option<u64>,
     /// The worker, if the event concerns one.
     pub worker: Option<WorkerId>,
     /// The worker's name, if it has one and the event comes from the worker itself.
     pub worker_name: Option<WorkerName>,
     /// When the event happened, on the store's clock. The client estimates this time from the latest time that the
-    /// store returned. Before the first one, it is the time of this machine.
+    /// store returned. Until the store has returned a time, the client uses this machine's clock.
     pub at: Timestamp,
     /// How long the job was due before the attempt started, if the event concerns an attempt of this process.
     pub waited: Option<Duration>,
@@ -177,7 +178,7 @@ pub struct About {
 }
 
 impl About {
-    /// Describes a job, without anything that is not always known.
+    /// Describes a job by the fields that are always known.
     pub(crate) fn new(
         at: Timestamp,
         (job, job_type): (JobId, TypeName),
@@ -275,9 +276,9 @@ pub enum Event {
     /// The lease of an attempt expired. The job was requeued, failed if this was its last attempt, or
     /// cancelled if it was asked to stop.
     AttemptReaped(About),
-    /// A job completed. If the chain continues, has the id of the next job.
+    /// A job completed. If the chain continues, contains the id of the next job.
     JobCompleted(About, Option<JobId>),
-    /// A job failed, without further attempts.
+    /// A job failed permanently.
     JobFailed(About, ErrorText),
     /// A job was cancelled.
     JobCancelled(About),
@@ -295,8 +296,8 @@ pub enum Event {
     MiddlewareFailed(About, ErrorText),
     /// A hook that runs after the handler failed. The job ends as if there were no hook.
     HookFailed(About, ErrorText),
-    /// A store command failed. Has the name of the command.
+    /// A store command failed. Contains the name of the command.
     StoreFailed(&'static str, ErrorText),
-    /// A call to the notifier failed. Has the name of the call.
+    /// A call to the notifier failed. Contains the name of the call.
     NotifierFailed(&'static str, ErrorText),
 }

@@ -1,15 +1,15 @@
-//! The list of all instruments and spans. The [monitoring guide] has it as a table, with alerts.
+//! Lists all instruments and spans. The page [Metrics and traces] has them as tables, with alerts.
 //!
-//! [monitoring guide]: https://docs.rs/windlass/latest/windlass/guide/monitoring/
+//! [Metrics and traces]: https://docs.rs/windlass/latest/windlass/guide/metrics/
 
 pub use crate::instruments::INSTRUMENTS;
 
 /// A metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instrument {
-    /// The name, as OpenTelemetry has it.
+    /// The name in OpenTelemetry.
     pub name: &'static str,
-    /// What kind of instrument it is.
+    /// The kind of instrument.
     pub kind: Kind,
     /// The unit: a name in braces, or `s` for seconds.
     pub unit: &'static str,
@@ -22,13 +22,13 @@ pub struct Instrument {
 /// The kind of an instrument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A number that only grows.
+    /// A number that only increases.
     Counter,
-    /// A number that grows and shrinks.
+    /// A number that increases and decreases.
     UpDownCounter,
     /// A distribution.
     Histogram,
-    /// A value of the store, which only one process reports.
+    /// A value read from the store. Only one process reports it.
     StateGauge,
 }
 
@@ -45,7 +45,7 @@ impl Instrument {
 /// A span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The name. A part in braces is replaced.
+    /// The name. `{type}` stands for the job type or chain type.
     pub name: &'static str,
     /// The kind: producer, consumer, client or internal.
     pub kind: &'static str,
@@ -61,39 +61,39 @@ pub const SPANS: &[Span] = &[
         name: "create chain {type}",
         kind: "producer",
         parent: "the current context of the caller",
-        links: "the existing chain, if its key was held",
+        links: "the existing chain, if it holds the key",
     },
     Span {
         name: "send {type}",
         kind: "client",
-        parent: "the current context of the caller, if one call starts several chains",
+        parent: "the current context of the caller; the span exists only if one call starts several chains",
         links: "the chains; at most 128",
     },
     Span {
         name: "create {type}",
         kind: "producer",
-        parent: "the chain; the job before it, if that was completed from outside",
-        links: "for a continuation: the job before it and the attempt that created it",
+        parent: "the chain; the previous job, if that job was completed from outside",
+        links: "for a continuation: the previous job, and the attempt that created this one",
     },
     Span { name: "await chain", kind: "producer", parent: "the waiting job", links: "" },
     Span {
         name: "resolve chain",
         kind: "consumer",
         parent: "the wait",
-        links: "the chain whose end unblocked the job, unless several ended with one command",
+        links: "the chain that unblocked the job, unless one command closed several chains",
     },
     Span {
         name: "process {type}",
         kind: "consumer",
         parent: "the job",
-        links: "the attempt before; if another process ran it, only with `AttemptIds`",
+        links: "the previous attempt; if another process ran it, only with `AttemptIds`",
     },
     Span { name: "prepare", kind: "internal", parent: "the attempt", links: "" },
     Span { name: "finish", kind: "internal", parent: "the attempt", links: "" },
     Span {
         name: "settle {type}",
         kind: "client",
-        parent: "the job, completed or failed from outside",
+        parent: "the job that is completed or failed from outside",
         links: "the current context of the caller",
     },
     Span { name: "close chain {type}", kind: "internal", parent: "the chain", links: "" },

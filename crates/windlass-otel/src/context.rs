@@ -7,8 +7,9 @@ use windlass_core::TraceContext;
 /// The length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// Returns the current OpenTelemetry context as a `traceparent`, or `None` if there is no span. In a handler, this is the
-/// span of its attempt. Pass it to programs that the handler starts, in the environment variable `TRACEPARENT`.
+/// Returns the current OpenTelemetry context as a `traceparent`, or `None` if there is no current span. In a handler, the
+/// current span is that of the attempt. To continue the trace in a program that the handler starts, pass the value in the
+/// environment variable `TRACEPARENT`.
 #[must_use]
 pub fn current_traceparent() -> Option<String> {
     Context::map_current(|context| {

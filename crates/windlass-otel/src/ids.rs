@@ -11,11 +11,10 @@ thread_local! {
     static NEXT: Cell<Option<SpanId>> = const { Cell::new(None) };
 }
 
-/// Generates the ids of a tracer provider, so that a retry can link to the attempt before it, even if another process
-/// ran that one.
+/// Generates the ids of a tracer provider, so that a retry can link to the previous attempt even if another process ran it.
 ///
-/// The span id of an attempt is derived from the stored trace context, the id of the job, and how often it was acquired.
-/// So every process knows it, and nothing has to be stored. Other ids come from the inner generator.
+/// The span id of an attempt is derived from the stored trace context, the job's id, and the number of times that the job
+/// was acquired. Every process can compute it, so it does not have to be stored. An inner generator creates all other ids.
 ///
 /// ```
 /// use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -25,14 +24,14 @@ thread_local! {
 /// # drop(traces);
 /// ```
 ///
-/// Without it, a retry links to the attempt before it only if the same process ran both.
+/// Without this generator, a retry links to the previous attempt only if the same process ran both.
 #[derive(Clone, Debug, Default)]
 pub struct AttemptIds<G = RandomIdGenerator> {
     inner: G,
 }
 
 impl AttemptIds {
-    /// All other ids are random.
+    /// Creates a generator whose other ids are random.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -40,7 +39,7 @@ impl AttemptIds {
 }
 
 impl<G: IdGenerator> AttemptIds<G> {
-    /// All other ids come from this generator.
+    /// Creates a generator that gets all other ids from `inner`.
     pub const fn around(inner: G) -> Self {
         Self { inner }
     }

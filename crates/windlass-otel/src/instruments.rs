@@ -106,50 +106,50 @@ macro_rules! instruments {
 instruments! {
     recorded {
     worker_started: counter "windlass.worker.started" "{worker}" "Workers that started." WORKER;
-    worker_error: counter "windlass.worker.error" "{error}" "Errors of a worker's main loop. It continues." WORKER;
+    worker_error: counter "windlass.worker.error" "{error}" "Errors in a worker's main loop. The worker continues." WORKER;
     worker_stopping: counter "windlass.worker.stopping" "{worker}" "Workers that were asked to stop." WORKER;
     worker_stopped: counter "windlass.worker.stopped" "{worker}" "Workers that stopped." WORKER;
     job_created: counter "windlass.job.created" "{job}" "Jobs created." JOB;
     job_completed: counter "windlass.job.completed" "{job}" "Jobs completed. `windlass.result` is `completed`, or `continued` if another job follows." JOB_RESULT;
-    job_failed: counter "windlass.job.failed" "{job}" "Jobs failed, without further attempts." JOB;
+    job_failed: counter "windlass.job.failed" "{job}" "Jobs that failed permanently." JOB;
     job_cancelled: counter "windlass.job.cancelled" "{job}" "Jobs cancelled." JOB;
-    job_reaped: counter "windlass.job.reaped" "{job}" "Jobs whose lease expired: the worker crashed or hangs." JOB;
+    job_reaped: counter "windlass.job.reaped" "{job}" "Jobs whose lease expired because their worker crashed or hangs." JOB;
     job_blocked: counter "windlass.job.blocked" "{job}" "Jobs that were created with open blockers." JOB;
     job_unblocked: counter "windlass.job.unblocked" "{job}" "Jobs whose last blocker ended." JOB;
     job_triggered: counter "windlass.job.triggered" "{job}" "Jobs made due immediately." JOB;
     attempt_started: counter "windlass.attempt.started" "{attempt}" "Attempts started." JOB;
     attempt_completed: counter "windlass.attempt.completed" "{attempt}" "Attempts that completed their job." JOB;
     attempt_failed: counter "windlass.attempt.failed" "{attempt}" "Attempts that failed. The job is retried or fails." JOB;
-    attempt_rescheduled: counter "windlass.attempt.rescheduled" "{attempt}" "Attempts that rescheduled their job, or returned it because the worker stops." JOB;
-    attempt_cancelled: counter "windlass.attempt.cancelled" "{attempt}" "Attempts that ended with the cancellation of their chain." JOB;
-    attempt_lost: counter "windlass.attempt.lost" "{attempt}" "Attempts that no longer held their job. `windlass.result` says why." JOB_RESULT;
+    attempt_rescheduled: counter "windlass.attempt.rescheduled" "{attempt}" "Attempts that rescheduled their job, or released it because the worker was stopping." JOB;
+    attempt_cancelled: counter "windlass.attempt.cancelled" "{attempt}" "Attempts that ended because their chain was cancelled." JOB;
+    attempt_lost: counter "windlass.attempt.lost" "{attempt}" "Attempts that lost their job before they ended. `windlass.result` is the reason." JOB_RESULT;
     attempt_timed_out: counter "windlass.attempt.timed_out" "{attempt}" "Attempts that exceeded the timeout of their type." JOB;
-    lease_renewed: counter "windlass.attempt.lease_renewed" "{renewal}" "Renewals of leases." JOB;
+    lease_renewed: counter "windlass.attempt.lease_renewed" "{renewal}" "Lease renewals." JOB;
     chain_created: counter "windlass.chain.created" "{chain}" "Chains created." CHAIN;
-    chain_existed: counter "windlass.chain.existed" "{chain}" "Starts that found a chain with the same key." CHAIN;
-    chain_closed: counter "windlass.chain.closed" "{chain}" "Chains that completed, failed or were cancelled: `windlass.status`." CHAIN_STATUS;
-    chain_retried: counter "windlass.chain.retried" "{chain}" "Chains that were reopened." CHAIN;
+    chain_existed: counter "windlass.chain.existed" "{chain}" "Starts that created no chain, because a chain with the same key exists." CHAIN;
+    chain_closed: counter "windlass.chain.closed" "{chain}" "Chains closed. `windlass.status` is `completed`, `failed` or `cancelled`." CHAIN_STATUS;
+    chain_retried: counter "windlass.chain.retried" "{chain}" "Failed or cancelled chains that were reopened." CHAIN;
     chain_deleted: counter "windlass.chain.deleted" "{chain}" "Chains that were deleted." CHAIN;
     chain_expired: counter "windlass.chain.expired" "{chain}" "Chains that were removed because their retention ended." CHAIN;
-    store_error: counter "windlass.store.error" "{error}" "Commands of the store that failed." &[COMMAND, ERROR_TYPE];
-    notifier_error: counter "windlass.notifier.error" "{error}" "Failures of the notifier. The same failure of a call counts once a minute." &[COMMAND];
-    notifier_connected: counter "windlass.notifier.connected" "{subscription}" "Subscriptions to the notifier that began." &[];
-    notifier_lost: counter "windlass.notifier.lost" "{subscription}" "Subscriptions that ended or were interrupted." &[];
-    reaper_requeued: counter "windlass.reaper.requeued" "{job}" "Jobs that this process requeued after their leases had expired." &[];
-    context_invalid: counter "windlass.trace_context.invalid" "{context}" "Stored trace contexts that could not be read." &[];
-    job_wait: seconds "windlass.job.wait" "s" "Time from the due time of a job to the start of its attempt." JOB;
+    store_error: counter "windlass.store.error" "{error}" "Store commands that failed." &[COMMAND, ERROR_TYPE];
+    notifier_error: counter "windlass.notifier.error" "{error}" "Notifier calls that failed. The same failure of a call is counted at most once a minute." &[COMMAND];
+    notifier_connected: counter "windlass.notifier.connected" "{subscription}" "Notifier subscriptions that were established." &[];
+    notifier_lost: counter "windlass.notifier.lost" "{subscription}" "Notifier subscriptions that ended or were interrupted." &[];
+    reaper_requeued: counter "windlass.reaper.requeued" "{job}" "Jobs that this process requeued because their lease expired." &[];
+    context_invalid: counter "windlass.trace_context.invalid" "{context}" "Stored trace contexts that could not be parsed." &[];
+    job_wait: seconds "windlass.job.wait" "s" "Time from the job's due time to the start of the attempt." JOB;
     attempt_duration: seconds "windlass.attempt.duration" "s" "Duration of attempts, by result." JOB_RESULT;
     job_duration: seconds "windlass.job.duration" "s" "Time from the creation of a job to its end." JOB;
     chain_duration: seconds "windlass.chain.duration" "s" "Time from the creation of a chain to its end." CHAIN_STATUS;
-    store_duration: seconds "windlass.store.duration" "s" "Duration of the store's commands." &[COMMAND, ERROR_TYPE];
-    batch_size: items "windlass.batch.size" "{item}" "Items of concurrent callers that share a command." &[BATCH];
-    slots_idle: level "windlass.job_type.idle" "{slot}" "Free slots of workers, by each type that they handle." TYPE;
-    slots_busy: level "windlass.job_type.processing" "{attempt}" "Attempts that run." TYPE;
-    leaders: level "windlass.reaper.leader" "{reaper}" "Standalone reapers that lead: 1 in one process." &[];
+    store_duration: seconds "windlass.store.duration" "s" "Duration of store commands." &[COMMAND, ERROR_TYPE];
+    batch_size: items "windlass.batch.size" "{item}" "Number of items that concurrent callers sent in one store command." &[BATCH];
+    slots_idle: level "windlass.job_type.idle" "{slot}" "Worker slots minus running attempts, by job type. A worker's slots count for each type that it handles." TYPE;
+    slots_busy: level "windlass.job_type.processing" "{attempt}" "Attempts that are running." TYPE;
+    leaders: level "windlass.reaper.leader" "{reaper}" "Standalone reapers in this process that are the leader." &[];
     sent_messages: counter "messaging.client.sent.messages" "{message}" "Jobs created, as the semantic conventions count them." MESSAGING;
     consumed_messages: counter "messaging.client.consumed.messages" "{message}" "Jobs acquired, as the semantic conventions count them." MESSAGING;
     process_duration: conventional "messaging.process.duration" "s" "Duration of attempts, as the semantic conventions measure it." &[SYSTEM, OPERATION, DESTINATION, ERROR_TYPE];
-    operation_duration: conventional "messaging.client.operation.duration" "s" "Duration of the commands that create, acquire and settle jobs." &[SYSTEM, OPERATION, OPERATION_TYPE, ERROR_TYPE];
+    operation_duration: conventional "messaging.client.operation.duration" "s" "Duration of the store commands that create, acquire and settle jobs." &[SYSTEM, OPERATION, OPERATION_TYPE, ERROR_TYPE];
     }
     queried {
     "windlass.state.jobs" "{job}" "Stored jobs, by type and status." &[DESTINATION, STATUS];
@@ -157,6 +157,6 @@ instruments! {
     "windlass.state.expired_leases" "{job}" "Running jobs whose lease has expired." TYPE;
     "windlass.state.blocked_by_failed" "{job}" "Blocked jobs that wait for a chain that failed or was cancelled." TYPE;
     "windlass.state.paused" "{type}" "1 for each paused type." TYPE;
-    "windlass.state.reporter" "{process}" "1 in the process that reports the state, also if no job is stored." &[];
+    "windlass.state.reporter" "{process}" "1 in the process that reports the state, even if no jobs are stored." &[];
     }
 }

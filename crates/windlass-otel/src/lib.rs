@@ -16,7 +16,7 @@
 //!
 //! let telemetry = Telemetry::new().metrics(&metrics).traces(&traces);
 //! let client = Client::builder(MemoryStore::new()).observer(telemetry.clone()).build();
-//! let gauges = telemetry.watch_state(&client); // jobs by type and status; one process of all reports them
+//! let gauges = telemetry.watch_state(&client); // jobs by type and status; only one process reports them
 //! # drop(gauges);
 //! # }
 //! ```
@@ -26,27 +26,28 @@
 //! [`catalogue`] lists every instrument. Instruments begin with `windlass.`, and those of the semantic conventions for
 //! messaging with `messaging.`. The attribute `messaging.destination.name` is the job type.
 //!
-//! The number of time series is bounded. The first [`TYPES_MAX`] job types, chain types and pairs of both that a process
-//! sees are named; all others share the value `_other`. Ids, keys and error texts are never attributes of metrics. To distinguish
-//! processes, set `service.instance.id` in the resource of your meter provider.
+//! The number of time series is bounded. Each process reports the first [`TYPES_MAX`] job types by name, and as many chain
+//! types and pairs of both. All others share the value `_other`. Ids, keys and error texts are never attributes of metrics.
+//! To distinguish processes, set `service.instance.id` in the resource of your meter provider.
 //!
 //! # Traces
 //!
-//! Starting a chain makes a producer span, a child of the caller's current OpenTelemetry context. Its context is stored
-//! with the chain, so that every attempt, in any process, belongs to the same trace. An attempt is a consumer span, with
-//! children for the transactions of its handler. While a handler runs, its span is the current OpenTelemetry context. So
-//! spans that the handler creates are children of the attempt, including those of `tracing`, if the application uses
-//! `tracing-opentelemetry`.
+//! Starting a chain creates a producer span, as a child of the caller's current OpenTelemetry context. The context of this
+//! span is stored with the chain, so that attempts in all processes belong to the same trace.
 //!
-//! The sampler decides once for each chain, when it starts. Every process follows that decision: what belongs to a chain
-//! that is not sampled has no spans. A retry links to the attempt before it; see [`AttemptIds`].
+//! An attempt is a consumer span, with children for the transactions of its handler. While the handler runs, the span of
+//! the attempt is the current OpenTelemetry context. Spans that the handler creates are therefore children of the attempt.
+//! This includes spans of `tracing`, if the application uses `tracing-opentelemetry`.
+//!
+//! The sampler decides once per chain, when the chain starts. Every process follows that decision: if a chain is not
+//! sampled, its jobs and attempts have no spans. A retry links to the previous attempt; see [`AttemptIds`].
 //!
 //! # Failures
 //!
-//! Windlass catches panics of observers. It calls them on the thread that does the work, so they must not block. With the
-//! batch span processor and the periodic reader of the SDK they do not: these export on threads of their own, with bounded
-//! queues. If a collector is down, slow or refuses data, spans and points are lost, but no job is delayed. A simple span
-//! processor exports while the job waits: do not use it.
+//! Windlass catches panics of observers. It calls observers on the thread that does the work, so they must not block.
+//! [`Telemetry`] does not block if you use the batch span processor and the periodic reader of the SDK: both export on their
+//! own threads, with bounded queues. If a collector is down, slow or refuses data, spans and data points are lost, but no
+//! job is delayed. Do not use a simple span processor: it exports while the job waits.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -27,7 +27,7 @@ const CONNECTIONS_MAX: usize = 64;
 /// How long a connection may take for a request and its answer, including the time since the answer before.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Metrics in the text format of Prometheus, without a collector.
+/// Exports metrics in the text format of Prometheus, without a collector.
 ///
 /// ```
 /// use windlass::otel::{Prometheus, Telemetry};
@@ -80,8 +80,8 @@ impl Prometheus {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
-    /// Serves the metrics at `/metrics` until `shutdown` is ready. Holds at most 64 connections open, and closes one that
-    /// sends no request for 90 s.
+    /// Serves the metrics at `/metrics` until `shutdown` completes. Keeps at most 64 connections open, and closes a
+    /// connection that sends no request for 90 s.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Prometheus {
         axum::serve(Bounded::new(listener), router).with_graceful_shutdown(shutdown).await
     }
 
-    /// Binds an address, and serves the metrics there in a task of its own. Returns the address that was bound.
+    /// Binds an address and serves the metrics there in a separate task. Returns the bound address.
     ///
     /// # Errors
     ///

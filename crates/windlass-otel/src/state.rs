@@ -1,4 +1,4 @@
-//! Gauges of the store's state, which one process of all reports.
+//! Gauges of the store's state. Only one process reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,7 +23,7 @@ use windlass_core::{
 use crate::attributes::{DESTINATION, STATUS};
 use crate::types::{Types, value};
 
-/// How often the leader queries the store, and the others try to lead.
+/// How often the leader queries the store, and the other processes try to become the leader.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// How long a leader that has stopped renewing keeps the lock.
@@ -90,13 +90,14 @@ impl StateGauges {
         Self { stopping, task, state, leads }
     }
 
-    /// Waits until the store has first answered whether this process leads. Returns whether it reports the gauges.
+    /// Waits for the first election. Returns whether this process is the leader and reports the gauges.
     pub async fn decided(&self) -> bool {
         let mut leads = self.leads.clone();
         leads.wait_for(Option::is_some).await.is_ok_and(|leads| *leads == Some(true))
     }
 
-    /// Stops reporting, and waits until another process can take over. A drop does the same without waiting.
+    /// Stops reporting, and waits until the lock is released, so that another process can take over. Dropping the guard does
+    /// the same without waiting.
     pub async fn stop(mut self) {
         self.stopping.cancel();
         // Before the lock is released: no two processes may report.

@@ -18,7 +18,7 @@ use crate::types::Types;
 /// The name of the meter and the tracer.
 const SCOPE: &str = "windlass";
 
-/// Reports metrics and traces of the jobs of a client. Cheap to clone; clones share everything.
+/// An observer that reports metrics and traces of a client's jobs. Cloning is cheap; clones share their state.
 ///
 /// Add it to a client with [`ClientBuilder::observer`](windlass_core::ClientBuilder::observer).
 #[derive(Clone, Default)]
@@ -47,8 +47,8 @@ impl Telemetry {
         self
     }
 
-    /// Records spans with the tracers of this provider. Its sampler decides which. Use a sampler that respects the
-    /// decision of the parent, which is the default: otherwise parts of a trace are missing.
+    /// Records spans with the tracers of this provider. The provider's sampler decides which chains are sampled. Use a
+    /// sampler that follows the decision of the parent span, like the default one. Otherwise, traces are incomplete.
     #[must_use]
     pub fn traces<P>(mut self, provider: &P) -> Self
     where
@@ -62,8 +62,9 @@ impl Telemetry {
     /// Reports the jobs in the store, by type and status, until the returned guard is dropped. Must be called inside a
     /// tokio runtime. Does nothing without [`metrics`](Self::metrics).
     ///
-    /// Call this in every process that can report. They elect one among them by a lock in the store, and only that one
-    /// queries the store and reports. If it stops, another one takes over within half a minute.
+    /// Call this in every process that exports metrics. The processes elect a leader with a lock in the store. Only the
+    /// leader queries the store and reports. If it stops, another process takes over within about 15 s. If it crashes, its
+    /// lock expires first, and the takeover takes up to about 45 s.
     #[must_use = "the gauges are no longer reported when this is dropped"]
     pub fn watch_state<S: Store + ?Sized>(&self, client: &Client<S>) -> StateGauges {
         StateGauges::start(self.meter.as_ref(), &self.types, client.clone())

@@ -27,11 +27,12 @@
 //!
 //! # Limits
 //!
-//! - A request has at most [`BODY_MAX_BYTES`] of body, and a login [`LOGIN_MAX_BYTES`]. Its body has [`REQUEST_TIMEOUT`] to
-//!   arrive. It is answered within another [`REQUEST_TIMEOUT`], to which a wait adds at most [`WAIT_MAX`].
+//! - The body of a request has at most [`BODY_MAX_BYTES`], or [`LOGIN_MAX_BYTES`] for a login. It must arrive within
+//!   [`REQUEST_TIMEOUT`]. The server then answers within another [`REQUEST_TIMEOUT`]. A wait for a chain adds at most
+//!   [`WAIT_MAX`].
 //! - A server has at most [`STREAMS_MAX`] event streams, [`WAITS_MAX`] waits, [`CONNECTIONS_MAX`] connections and
-//!   [`BULK_MAX`] bulk operations at a time. One caller has at most half of the streams and waits.
-//! - An event stream for an identity of the embedding application ends after [`IDENTITY_MAX`].
+//!   [`BULK_MAX`] bulk operations at the same time. One caller has at most half of the streams and waits.
+//! - An event stream of a caller that the embedding application identified ends after [`IDENTITY_MAX`].
 
 #![forbid(unsafe_code)]
 
@@ -57,16 +58,16 @@ pub use server::Server;
 
 use std::time::Duration;
 
-/// The maximum size of the body of a request, in bytes: a payload of the maximum size, and room for other fields.
+/// The maximum size of a request's body, in bytes: a payload of the maximum size, and 1 MiB for other fields.
 pub const BODY_MAX_BYTES: usize = windlass_core::limit::PAYLOAD_MAX_BYTES + 1024 * 1024;
 
-/// The maximum size of the body of a request that needs no authentication, in bytes.
+/// The maximum size of the body of a request that requires no authentication, such as a login, in bytes.
 pub const LOGIN_MAX_BYTES: usize = 4 * 1024;
 
-/// The time that the body of a request has to arrive, and that a request without a wait has to be answered.
+/// The maximum time for a request's body to arrive, and the maximum time to answer a request without a wait.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The longest wait for the end of a chain.
+/// The maximum time to wait for the end of a chain.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The maximum number of event streams of a server.
@@ -75,12 +76,12 @@ pub const STREAMS_MAX: usize = 1_000;
 /// The maximum number of requests that wait for the end of a chain at the same time.
 pub const WAITS_MAX: usize = 1_000;
 
-/// The longest time that an event stream relies on an [identity](Access::identity) of the embedding application. The stream
-/// then ends, and the client opens another one, for which the application is asked again.
+/// The maximum duration of an event stream of a caller that the [application identified](Access::identity). The stream
+/// then ends. When the client opens another stream, the application identifies the caller again.
 pub const IDENTITY_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The maximum number of connections of a server that listens. One address has at most a quarter of them, unless a trusted
-/// proxy is in between.
+/// The maximum number of connections of a server that listens on a socket. One address has at most a quarter of them, unless
+/// the server trusts a proxy.
 pub const CONNECTIONS_MAX: usize = 2_000;
 
 /// The maximum number of bulk operations that run at the same time.

@@ -72,7 +72,7 @@ pub(crate) struct Heartbeat {
 }
 
 impl Server {
-    /// Creates a server for a store. Convert a client of a certain store with
+    /// Creates a server for the store of this client. Convert a client of a specific store with
     /// [`into_dyn`](windlass_core::Client::into_dyn).
     #[must_use]
     pub fn new(client: Client<dyn Store>, access: Access) -> Self {
@@ -96,8 +96,8 @@ impl Server {
         self
     }
 
-    /// Hides the values at these paths in all payloads, whatever the role. The same values are removed from errors. Payloads
-    /// that cannot be decoded are hidden.
+    /// Hides the values at these paths in all payloads, for all roles, and removes the same values from errors. Payloads that
+    /// cannot be decoded are hidden.
     #[must_use]
     pub fn redact(mut self, paths: impl IntoIterator<Item = RedactionPath>) -> Self {
         self.rules.redacted.extend(paths);
@@ -120,15 +120,15 @@ impl Server {
         self
     }
 
-    /// Says that browsers reach the router by HTTPS, so that cookies are `Secure`. Not needed if the server itself uses
-    /// TLS, or if a trusted proxy says so.
+    /// Declares that browsers reach the router over HTTPS, so that cookies are `Secure`. Not needed if the server itself uses
+    /// TLS, or if a trusted proxy reports HTTPS in `x-forwarded-proto`.
     #[must_use]
     pub const fn https(mut self) -> Self {
         self.is_https = true;
         self
     }
 
-    /// Sets the time between two samples of the store while someone watches. Default: 2 s.
+    /// Sets the time between two samples of the store, while clients request them. Default: 2 s.
     #[must_use]
     pub fn sample_interval(mut self, interval: Duration) -> Self {
         self.sample_interval = interval.max(Duration::from_millis(10));

@@ -5,14 +5,14 @@ use crate::error::ErrorKind;
 use crate::id::RequestId;
 use crate::name::TypeName;
 
-/// Something that the client itself does, as opposed to what happens to jobs. See
+/// An activity of the client itself, as opposed to an event of a job. See
 /// [`Observer::measure`](super::Observer::measure).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// The store answered a command, or failed to.
+    /// The store answered a command, or the call failed.
     StoreCalled(StoreCall),
-    /// Items of concurrent callers were written or queried with one command.
+    /// One command wrote or queried the items of concurrent callers.
     Flushed {
         /// What the items are: `start`, `settle` or `query`.
         batch: &'static str,
@@ -21,11 +21,11 @@ pub enum Activity {
     },
     /// A subscription to the notifier began.
     NotifierConnected,
-    /// A subscription to the notifier ended. It is tried again later.
+    /// A subscription to the notifier ended. The client subscribes again later.
     NotifierLost,
     /// The connection of a subscription was interrupted, and hints were lost.
     NotifierGap {
-        /// The number of lost hints, as far as known.
+        /// The number of lost hints that are known.
         missed: u64,
     },
     /// A worker started, or has stopped.
@@ -36,17 +36,17 @@ pub enum Activity {
         types: Vec<TypeName>,
         /// The maximum number of attempts that it runs at the same time.
         concurrency: u32,
-        /// Whether it runs now.
+        /// Whether the worker is running now.
         is_running: bool,
     },
-    /// A standalone reaper became the leader, or no longer is.
+    /// A standalone reaper became the leader, or lost the leadership.
     Leadership {
         /// The id of the reaper.
         reaper: RequestId,
-        /// Whether it leads.
+        /// Whether the reaper is the leader now.
         leads: bool,
     },
-    /// A worker or reaper requeued jobs whose leases had expired. Not reported if there were none.
+    /// A worker or reaper requeued jobs whose leases had expired. Reported only if there were such jobs.
     Reaped {
         /// The number of jobs.
         jobs: usize,
@@ -57,9 +57,9 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreCall {
-    /// The name of the command: that of the [`Store`](crate::Store) method.
+    /// The name of the [`Store`](crate::Store) method.
     pub command: &'static str,
-    /// The number of items: those that the reply has, if it has a list of its own, otherwise those of the request.
+    /// The number of items in the reply, if the reply has a list of its own. Otherwise, the number in the request.
     pub items: usize,
     /// How long the call took.
     pub took: Duration,

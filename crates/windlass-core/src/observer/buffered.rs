@@ -7,12 +7,13 @@ use std::thread;
 
 use super::{Activity, Event, Observer};
 
-/// Passes events and activities to an observer on a thread of its own, so that an observer that is slow or blocks does not
+/// Passes events and activities to an observer on a separate thread, so that an observer that is slow or blocks does not
 /// delay jobs.
 ///
-/// At most `max` events and activities wait for the observer. Further ones are dropped, and [`dropped`](Self::dropped)
-/// counts them. Trace contexts and attempts are not passed on, because the client would have to wait for the answer. When
-/// the client and all its clones are dropped, the thread passes on what is left, and ends.
+/// At most `max` events and activities are queued for the observer. Further ones are dropped, and
+/// [`dropped`](Self::dropped) counts them. The wrapped observer receives no calls for trace contexts and attempts, because
+/// the client would have to wait for its answer. When the client and all its clones are dropped, the thread delivers the
+/// queued items and ends.
 #[derive(Clone, Debug)]
 pub struct Buffered {
     sender: SyncSender<Item>,
@@ -27,7 +28,7 @@ enum Item {
 }
 
 impl Buffered {
-    /// Starts the thread of this observer.
+    /// Starts a thread for this observer, with a queue of `max` items.
     ///
     /// # Errors
     ///

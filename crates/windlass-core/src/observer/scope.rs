@@ -4,10 +4,12 @@ use std::fmt;
 use super::About;
 use crate::worker::{Ended, Stage};
 
-/// Follows one attempt of an [`Observer`](super::Observer), from its start to its end. Spans need no other bookkeeping.
+/// Follows one attempt from its start to its end. An [`Observer`](super::Observer) that records spans can keep them here,
+/// and needs no map of running attempts.
 ///
-/// Every begin is followed by exactly one end, or by the drop of the scope. The scope is dropped without
-/// [`ended`](Self::ended) if the attempt lost its job while it ran, or if the process stops. Panics are caught.
+/// Every call of [`began`](Self::began) is followed by exactly one call of [`closed`](Self::closed), or by the drop of the
+/// scope. The scope is dropped without [`ended`](Self::ended) if the attempt lost its job while it ran, or if the process
+/// stops. The client catches panics.
 pub trait AttemptScope: Send + Sync + fmt::Debug {
     /// Called before each poll of the attempt, on the thread that polls it. The returned value is dropped after the
     /// poll. It may set thread-local state for the handler, such as a current trace context.
@@ -15,18 +17,18 @@ pub trait AttemptScope: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The handler begins a transaction.
+    /// Called when the handler begins a transaction.
     fn began(&self, stage: Stage) {
         let _ = stage;
     }
 
-    /// The transaction of this stage ended. `error` says why it was not committed. For [`Stage::Finish`], the
-    /// transaction includes the settlement of the job.
+    /// Called when the transaction of this stage has ended. If it was not committed, `error` is the reason. For
+    /// [`Stage::Finish`], the transaction includes the settlement of the job.
     fn closed(&self, stage: Stage, error: Option<&str>) {
         let _ = (stage, error);
     }
 
-    /// The end of the attempt is stored, or the attempt has lost its job. Called at most once.
+    /// Called when the end of the attempt has been stored, or the attempt has lost its job. Called at most once.
     fn ended(&self, about: &About, ended: &Ended) {
         let _ = (about, ended);
     }

@@ -16,13 +16,13 @@ const ALERTS: &[(&str, &str, &str, &str)] = &[
         "JobsFailed",
         "sum by (messaging_destination_name) (windlass_state_jobs{windlass_status=\"failed\"}) > 0",
         "0m",
-        "Jobs used up their attempts: fix the cause, then retry or delete them.",
+        "Jobs failed permanently. Fix the cause, then retry or delete them.",
     ),
     (
         "JobsTooOld",
         "max by (messaging_destination_name) (windlass_state_oldest_ready_age_seconds) > 300",
         "5m",
-        "Too few workers, a paused type, or no worker for the type.",
+        "There are too few workers, the type is paused, or no worker handles it.",
     ),
     (
         "LeasesExpired",
@@ -34,7 +34,7 @@ const ALERTS: &[(&str, &str, &str, &str)] = &[
         "BlockedByFailure",
         "sum by (messaging_destination_name) (windlass_state_blocked_by_failed) > 0",
         "10m",
-        "Jobs wait for a chain that failed: retry it, or cancel them.",
+        "Jobs wait for a chain that failed or was cancelled. Retry the chain, or cancel the jobs.",
     ),
     (
         "WorkerErrors",
@@ -58,7 +58,7 @@ const ALERTS: &[(&str, &str, &str, &str)] = &[
         "NoState",
         "absent(windlass_state_reporter)",
         "5m",
-        "No process reports the state: no worker runs, or none can reach the store.",
+        "No process reports the state: none with state gauges runs, or none can reach the store.",
     ),
 ];
 

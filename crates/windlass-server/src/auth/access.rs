@@ -1,4 +1,4 @@
-//! Finds out who calls.
+//! Identifies the caller of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::role::Role;
 use super::session::{Sessions, session_of};
 use super::token::{Token, TokenFile, sessions_path};
 
-/// Who may use a server, and how callers prove who they are. There is no default.
+/// Who may use a server, and how callers authenticate. There is no default.
 pub struct Access(pub(crate) Kind);
 
 pub(crate) enum Kind {
@@ -56,17 +56,17 @@ impl Access {
         Self(Kind::Tokens { tokens, sessions })
     }
 
-    /// Admits callers that the application knows. `identify` maps a request to an identity, or to `None` if the caller may
-    /// not use the server. An earlier middleware can leave its own identity in the request's extensions.
+    /// Admits callers that the application identifies. `identify` maps a request to an identity, or to `None` if the caller
+    /// may not use the server. It can read an identity that an earlier middleware has put into the request's extensions.
     ///
-    /// The check of changes against requests from other sites applies here too.
+    /// The server still refuses changes that come from other sites.
     pub fn identity(identify: impl Fn(&Parts) -> Option<Identity> + Send + Sync + 'static) -> Self {
         Self(Kind::Hook(Arc::new(identify)))
     }
 
-    /// Admits everyone who can connect, as administrators. Only requests to a loopback name are accepted, none that a proxy
-    /// has forwarded, and none from another machine, if the [`Peer`](crate::Peer) is known. A proxy that adds no header
-    /// cannot be recognized.
+    /// Admits all callers as administrators. The server accepts only requests to a loopback name. It refuses requests that
+    /// a proxy has forwarded and, if the [`Peer`](crate::Peer) is known, requests from other machines. It cannot recognize a
+    /// proxy that adds no headers.
     #[must_use]
     pub const fn without_authentication() -> Self {
         Self(Kind::Nobody)
