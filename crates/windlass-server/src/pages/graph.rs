@@ -226,9 +226,7 @@ impl Node {
         };
         html! {
             @if let Some(href) = &self.href {
-                a href=(href) class={ "node " (state) (own) } aria-label={ (self.title) ", " (state) ", " (self.note) } {
-                    (inner)
-                }
+                a href=(href) class={ "node " (state) (own) } { (inner) }
             } @else {
                 g class="node plain" { (inner) }
             }

@@ -97,9 +97,9 @@ impl Shell {
         let base = self.base.as_str();
         let inner = html! {
             header class="top" {
-                a class="brand" href=(home(base)) {
+                a class="brand" href=(home(base)) aria-label="Windlass" {
                     img src=(asset::path(base, "icon.svg")) alt="" width="28" height="28";
-                    "Windlass"
+                    span { "Windlass" }
                 }
                 (self.navigation(page.section))
                 div class="tools" {
@@ -144,7 +144,7 @@ impl Shell {
             @if self.has_login {
                 form class="visitor" action={ (self.base) "/logout" } method="post" {
                     span { (self.name) " " small { (self.role.as_str()) } }
-                    button type="submit" { "Log out" }
+                    button type="submit" title={ (self.name) ", " (self.role.as_str()) } { "Log out" }
                 }
             }
         }
