@@ -72,6 +72,7 @@ async fn take() {
     let blocker = site.chain(json!({"type": "await-approval"})).await;
     site.chain(json!({"type": "send-mail", "input": 1, "blocked_by": [blocker]})).await;
     browser.goto(&site.url("/")).await;
+    browser.until("document.querySelector('.tile.blocked .value').innerText === '1'").await;
     browser.until("document.getElementById('live').dataset.live === 'live'").await;
     browser.prefer("light").await;
     let picture = browser.picture(1_240).await;

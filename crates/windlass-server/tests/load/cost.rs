@@ -66,7 +66,7 @@ async fn many_dashboards_cost_the_store_as_much_as_one() {
     assert!(one <= 3.0 && many <= 3.0, "{one} for one dashboard, {many} for 100");
 }
 
-/// A million stored jobs: most have ended, some failed, some wait.
+/// A million stored jobs: a third has ended, and the others wait.
 const STORED: u32 = 1_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -133,7 +133,9 @@ async fn print_share(client: &Client<windlass_postgres::PostgresStore<windlass_p
     let share = (count.as_secs_f64() / 2.0 + workers.as_secs_f64() / 10.0) * 100.0;
     print_figure(
         "open dashboards keep the store busy",
-        format!("{share:.2} % of one processor at most: a count takes {count:.1?}, the workers {workers:.1?}"),
+        format!(
+            "{share:.2} % of one processor at most: a count takes {count:.1?}, the workers {workers:.1?}"
+        ),
     );
 }
 
@@ -143,8 +145,8 @@ async fn fill(client: &Client<windlass_postgres::PostgresStore<windlass_postgres
         let mut chains = Vec::new();
         for number in batch * 1_000..(batch + 1) * 1_000 {
             let job = plan(Nothing);
-            // A tenth waits for tomorrow, and some have keys.
-            let job = if number % 10 == 0 { job.after(Duration::from_secs(86_400)) } else { job };
+            // Two of three wait for tomorrow, and some have keys.
+            let job = if number % 3 != 0 { job.after(Duration::from_secs(86_400)) } else { job };
             let job = if number % 7 == 0 { job.key(format!("key-{number}")) } else { job };
             chains.push(job.build().unwrap());
         }
@@ -153,7 +155,7 @@ async fn fill(client: &Client<windlass_postgres::PostgresStore<windlass_postgres
     wait_until("the jobs have ended", Duration::from_secs(1_800), async || {
         let counts = client.count(windlass_core::command::Types::All).await.unwrap();
         let ended: u64 = counts.types.iter().map(|count| count.completed).sum();
-        ended >= u64::from(stored) * 9 / 10
+        ended >= u64::from(stored) / 3
     })
     .await;
     worker.stop(Duration::from_secs(30)).await;
