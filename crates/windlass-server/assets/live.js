@@ -15,29 +15,43 @@ const pauses = { sample: 1000, list: 5000, slow: 10000, chain: 1000, bulk: 500 }
 /** A stream without an event for this long is dead. The server sends a heartbeat every 15 s. */
 const SILENCE_MS = 45000;
 
+/** The longest time that a fetch of the page may take. The server answers each request within 30 s. */
+const FETCH_MS = 40000;
+
 let afterUpdate = () => {};
 let isPaused = false;
 let latestSums = "";
 let fetchedAt = Date.now();
 let planned = 0;
 let isFetching = false;
+let isStale = false;
 const shown = new Map();
 
 /** Fetches the page again and replaces the parts that differ. */
 export async function refresh() {
   clearTimeout(planned);
   planned = 0;
-  if (isFetching) return plan();
+  if (isFetching) {
+    // The answer on its way may be older than the change that calls for this one.
+    isStale = true;
+    return;
+  }
   isFetching = true;
+  isStale = false;
   fetchedAt = Date.now();
   try {
-    const response = await fetch(location.href, { headers: { accept: "text/html" }, credentials: "same-origin" });
+    const response = await fetch(location.href, {
+      headers: { accept: "text/html" },
+      credentials: "same-origin",
+      signal: AbortSignal.timeout(FETCH_MS),
+    });
     if (response.redirected && new URL(response.url).pathname === `${base}/login`) return location.reload();
     replace(new DOMParser().parseFromString(await response.text(), "text/html"));
   } catch {
     // The server cannot be reached: the stream notices when it can be again.
   } finally {
     isFetching = false;
+    if (isStale) plan();
   }
 }
 
@@ -90,7 +104,9 @@ function onEvent(type, data) {
   if (type === "bulk" && kind === "bulk") return plan();
   if (type === "jobs" && kind === "chain") {
     const { events, missed } = JSON.parse(data);
-    if (missed > 0 || events.some((event) => event.chain === chain)) plan();
+    // On a busy store, every message misses some events. They rarely concern this chain.
+    const mayBeMissed = missed > 0 && Date.now() - fetchedAt > pauses.slow;
+    if (mayBeMissed || events.some((event) => event.chain === chain)) plan();
     return;
   }
   if (type !== "sample") return;
@@ -123,19 +139,31 @@ export function togglePause() {
   if (!isPaused) plan();
 }
 
+/** The topics that this page needs besides the usual ones. */
+const wanted = kind === "chain" ? ["jobs"] : [];
+
 /** The stream of this browser. Only the tab that holds the lock runs it. */
 class Stream {
-  constructor(pass) {
+  /** `call` asks the other tabs for the topics that they need. */
+  constructor(pass, call = () => {}) {
     this.pass = pass;
-    this.wants = new Set(["samples", "bulk"]);
+    this.call = call;
     this.failures = 0;
+    this.forget();
+  }
+
+  /** Forgets the topics of other tabs, and asks for them again: a topic that nobody needs costs the workers. */
+  forget() {
+    this.wants = new Set(["samples", "bulk", ...wanted]);
+    this.call();
+    clearTimeout(this.narrowing);
+    this.narrowing = setTimeout(() => this.narrow(), 1000);
   }
 
   open() {
     this.close();
-    const topics = [...this.wants].sort();
-    const query = topics.map((topic) => `topic=${topic}`).join("&");
-    this.topics = topics.join();
+    this.topics = new Set(this.wants);
+    const query = [...this.topics].map((topic) => `topic=${topic}`).join("&");
     this.source = new EventSource(`${base}/api/v1/events?${query}`);
     for (const type of ["resync", "sample", "jobs", "bulk", "heartbeat", "end"]) {
       this.source.addEventListener(type, (event) => this.received(type, event.data));
@@ -164,14 +192,23 @@ class Stream {
   /** Opens another stream after a pause that grows. An event source itself gives up after an answer with an error. */
   retry() {
     this.close();
+    this.forget();
     this.pass("state", "wait");
     const wait = Math.min(500 * 2 ** this.failures, 10000) * (0.75 + Math.random() / 2);
     this.failures += 1;
     this.timer = setTimeout(async () => {
       const session = await fetch(`${base}/api/v1/session`).catch(() => undefined);
+      if (this.isClosed) return;
       if (session?.status === 401) this.pass("login", "");
       this.open();
     }, wait);
+  }
+
+  /** Ends the stream for good. */
+  end() {
+    this.isClosed = true;
+    clearTimeout(this.narrowing);
+    this.close();
   }
 
   close() {
@@ -181,14 +218,17 @@ class Stream {
     this.source = undefined;
   }
 
-  /** A tab needs a topic. A topic that no tab needs any more stays until the next stream. */
+  /** A tab needs these topics. */
   want(topics) {
     for (const topic of topics) this.wants.add(topic);
-    if (this.source && [...this.wants].sort().join() !== this.topics) this.open();
+    if (this.source && topics.some((topic) => !this.topics.has(topic))) this.open();
+  }
+
+  /** All tabs have answered: opens a stream without the topics that none of them needs. */
+  narrow() {
+    if (this.source && this.topics.size > this.wants.size) this.open();
   }
 }
-
-const wanted = kind === "chain" ? ["jobs"] : [];
 
 function receive(type, data) {
   if (type === "login") location.reload();
@@ -200,34 +240,57 @@ function share() {
   const channel = new BroadcastChannel(name);
   let stream;
   let release;
+  let silence;
+  let isGone = false;
+  const follow = () => {
+    clearTimeout(silence);
+    silence = setTimeout(takeOver, SILENCE_MS + 15000);
+  };
   channel.onmessage = ({ data }) => {
+    follow();
     if (data.want) stream?.want(data.want);
+    else if (data.drop) stream?.forget();
     else if (data.calls) channel.postMessage({ want: wanted });
     else receive(data.type, data.data);
   };
+  const end = () => {
+    stream?.end();
+    stream = undefined;
+  };
   const lead = () => new Promise((resolve) => {
+    // A request that waited may be granted after the page was left.
+    if (isGone) return resolve();
+    end();
     release = resolve;
-    stream = new Stream((type, data) => {
+    const pass = (type, data) => {
       channel.postMessage({ type, data });
       receive(type, data);
-    });
-    stream.want(wanted);
+    };
+    stream = new Stream(pass, () => channel.postMessage({ calls: true }));
     stream.open();
-    // The topics of the other tabs are not known.
-    channel.postMessage({ calls: true });
   });
-  const begin = () => {
-    navigator.locks.request(name, lead);
+  // The request fails if another tab has taken over.
+  const begin = (options = {}) => {
+    navigator.locks.request(name, options, lead).catch(end);
     channel.postMessage({ want: wanted });
+    follow();
   };
+  // The tab that leads is suspended: it holds the lock, but passes nothing on.
+  function takeOver() {
+    if (stream || document.hidden) return follow();
+    showState("wait");
+    begin({ steal: true });
+  }
   addEventListener("pagehide", () => {
-    stream?.close();
-    stream = undefined;
+    isGone = true;
+    if (wanted.length) channel.postMessage({ drop: true });
+    end();
     release?.();
   });
   // The browser has kept the page and shows it again.
   addEventListener("pageshow", (event) => {
     if (!event.persisted) return;
+    isGone = false;
     begin();
     plan();
   });
@@ -243,8 +306,12 @@ export function startLive(update) {
     share();
     return;
   }
-  const stream = new Stream(receive);
-  stream.want(wanted);
-  stream.open();
-  addEventListener("pagehide", () => stream.close());
+  let stream;
+  const begin = () => {
+    stream = new Stream(receive);
+    stream.open();
+  };
+  addEventListener("pagehide", () => stream.end());
+  addEventListener("pageshow", (event) => event.persisted && begin());
+  begin();
 }

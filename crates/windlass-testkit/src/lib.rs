@@ -47,6 +47,7 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis::{RedisServer, RedisServerBuilder};
+pub use server::Port;
 pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};
 pub use tier::is_full_run;
 pub use wait::wait_until;

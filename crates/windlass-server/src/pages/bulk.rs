@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Visit;
 use super::format::{counted, number};
 use super::layout::{Page, Refresh, Section};
-use super::part::{Action, ago, empty, label, word};
+use super::part::{Action, ago, empty, label, time, word};
 use crate::api::Problem;
 use crate::api::bulk;
 use crate::api::route::Json;
@@ -20,10 +20,10 @@ pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
     let shown: Vec<_> = list.operations.iter().filter(|operation| !operation.dry_run).collect();
     let body = html! {
         h1 { "Bulk operations" }
-        p class="lead" { "Changes to all chains that match a filter. They end with the server." }
+        p class="lead" { "Changes to all chains that match a filter. They stop when the server stops." }
         div id="content" data-part="" {
             @if shown.is_empty() {
-                (empty("No bulk operation has been started since the server was", &html! {
+                (empty("No bulk operations since the server started", &html! {
                     @if role >= Role::Operate {
                         p { "Filter the " a href={ (base) "/chains?status=failed" } { "failed chains" } ", then choose an action." }
                     } @else {
@@ -45,8 +45,9 @@ fn item(operation: &Operation, role: Role) -> Markup {
             div class="heading" {
                 h2 { (verb(operation.action.as_str())) " " (label(&word(&operation.state))) }
                 @if is_running && role >= Role::Operate {
+                    @let question = format!("Stop the operation \"{}\" of {}?", operation.action.as_str(), operation.started_by);
                     div class="actions js" {
-                        (Action::post("Stop", format!("/bulk/{}/abort", operation.id), "Stop this operation?",
+                        (Action::post("Stop", format!("/bulk/{}/abort", operation.id), &question,
                             "Chains that it has changed stay changed.").dangerous().button())
                     }
                 }
@@ -71,19 +72,23 @@ fn verb(action: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// Returns the filter in words.
-fn filter(operation: &Operation) -> String {
-    let fields = match serde_json::to_value(&operation.filter) {
-        Ok(Value::Object(fields)) => fields,
-        _ => return String::new(),
-    };
+/// Returns the filter of an operation in words.
+fn filter(operation: &Operation) -> Markup {
+    let filter = serde_json::to_value(&operation.filter).unwrap_or_default();
+    html! { (filter_text(&filter)) "; created until " (time(&operation.cutoff)) }
+}
+
+/// Returns a filter in words.
+pub(super) fn filter_text(filter: &Value) -> String {
+    let Some(fields) = filter.as_object() else { return String::new() };
     let text = |value: &Value| match value {
         Value::Array(values) => values.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    let used = fields.iter().filter(|(_, value)| **value != Value::Bool(false));
+    let is_used = |value: &Value| !matches!(value, Value::Bool(false) | Value::Null);
+    let used = fields.iter().filter(|(_, value)| is_used(value));
     let parts: Vec<_> =
         used.map(|(name, value)| format!("{}: {}", name.replace('_', " "), text(value))).collect();
-    format!("{}; created until {}", parts.join("; "), operation.cutoff.0)
+    parts.join("; ")
 }

@@ -40,7 +40,7 @@ pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
                     h2 { "Output" }
                     @match &chain.output {
                         Some(output) => (content(output)),
-                        None => p class="note" { "A chain has an output when it has completed." },
+                        None => p class="note" { "No output yet." },
                     }
                 }
             }

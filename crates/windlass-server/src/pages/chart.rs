@@ -62,7 +62,7 @@ impl Chart {
                         span class="from-label" { (span_text(to - from)) " ago" }
                         span class="to-label" { "now" }
                     } @else {
-                        p class="note" { "The line begins with the next samples." }
+                        p class="note" { "Waiting for more samples." }
                     }
                 }
                 p class="legend" {

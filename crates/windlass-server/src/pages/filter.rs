@@ -35,7 +35,12 @@ impl Pairs {
     pub(super) fn of(uri: &Uri) -> Self {
         let pairs: Vec<(String, String)> =
             serde_html_form::from_str(uri.query().unwrap_or_default()).unwrap_or_default();
-        let used = pairs.into_iter().map(|(name, value)| (name, value.trim().to_owned()));
+        // Keys and types are exact: spaces at their ends count.
+        let is_exact = |name: &str| ["key", "type", "chain_type"].contains(&name);
+        let used = pairs.into_iter().map(|(name, value)| {
+            let value = if is_exact(&name) { value } else { value.trim().to_owned() };
+            (name, value)
+        });
         Self(used.filter(|(_, value)| !value.is_empty()).collect())
     }
 
@@ -74,6 +79,9 @@ impl Pairs {
                             format!("unknown period {:?}: use 15m, 1h, 24h, 7d or 30d", shortened(value));
                         Problem::invalid(text)
                     })?;
+                    if self.get("created_from").is_some() {
+                        continue;
+                    }
                     let from = Timestamp::from(SystemTime::now() - Duration::from_secs(*seconds));
                     pairs.push(("created_from".to_owned(), from.to_string()));
                 }
@@ -118,6 +126,17 @@ mod tests {
             "?status=failed&created_from=2026%2D11%2D15T06%3A00%3A00Z".replace("%2D", "-")
         );
         assert!(super::Pairs::default().query().is_empty());
+    }
+
+    #[test]
+    fn keys_and_types_are_exact() {
+        assert_eq!(pairs("key=a+&type=+&status=+failed").query(), "?key=a%20&type=%20&status=failed");
+    }
+
+    #[test]
+    fn exact_times_win_over_periods() {
+        let resolved = pairs("within=1h&created_from=2026-11-15T06%3A00").resolved().unwrap();
+        assert_eq!(resolved.query(), "?created_from=2026-11-15T06%3A00%3A00Z");
     }
 
     #[test]

@@ -55,7 +55,8 @@ pub(super) async fn chains(visit: Visit) -> Result<Page, Problem> {
         h1 { "Chains" }
         p class="lead" { "A chain is a piece of work: a job, and the jobs that continue it." }
         (form(&visit, CHAINS).await?)
-        (bulk_buttons(&visit)?)
+        // Replaced together with the list: a period such as "last hour" moves on, and both must have the same filter.
+        div id="bulk-actions" data-part="" { (bulk_buttons(&visit)?) }
         div id="content" data-part="" {
             (table(&visit, CHAINS, &head, page.chains.len(), page.next.as_deref(), &rows))
         }
@@ -120,7 +121,7 @@ fn table(visit: &Visit, kind: Kind, head: &[&str], rows: usize, next: Option<&st
                 }
             }
         } @else if next.is_some() {
-            p class="empty" { "Nothing matches on this page. Continue: the search goes on behind it." }
+            p class="empty" { "No matches in this part of the list. Continue searching." }
         } @else if is_filtered {
             (empty(&format!("No {} match this filter", kind.noun), &html! {
                 p { "The search by key is exact. Jobs that have expired are not stored any more." }
@@ -155,7 +156,7 @@ async fn form(visit: &Visit, kind: Kind) -> Result<Markup, Problem> {
         form class="filter card" id="filter" method="get" action={ (base) (kind.path) } {
             (choice("State", "status", "any", &value("status"), &STATES.map(|state| (state, state))))
             div {
-                label for="type" { "Type" }
+                label for="type" { @if is_chains { "Type of the first job" } @else { "Type" } }
                 input id="type" name="type" list="types" value=(value("type")) placeholder="any" autocomplete="off";
                 datalist id="types" { @for known in &sample.types { option value=(known.count.job_type) {} } }
             }
@@ -234,13 +235,16 @@ fn bulk_buttons(visit: &Visit) -> Result<Markup, Problem> {
 
 fn bulk_button(base: &str, action: bulk::Action, name: &str, filter: &serde_json::Value) -> Markup {
     let question = format!("{name}?");
-    let text = "Chains that are created from now on are not affected.";
+    let text = format!(
+        "Filter: {}. Chains that are created from now on are not affected.",
+        super::bulk::filter_text(filter)
+    );
     let button = Action {
         body: json!({"action": action.as_str(), "filter": filter}),
         option: (action == bulk::Action::Cancel).then_some(("Also ask running jobs to stop", "running")),
         then: Some(format!("{base}/bulk")),
         is_dangerous: action != bulk::Action::Retry,
-        ..Action::post(name, "/bulk".to_owned(), &question, text)
+        ..Action::post(name, "/bulk".to_owned(), &question, &text)
     };
     html! { span data-counted="" { (button.button()) } }
 }

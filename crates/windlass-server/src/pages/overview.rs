@@ -80,7 +80,7 @@ fn tiles(base: &str, sample: &Sample) -> Markup {
         div class="tiles" {
             (tile("Pending", number(sums.pending), oldest, Some("/jobs?status=pending"), "pending"))
             (tile("Running", number(sums.running), expired, Some("/jobs?status=running"), "running"))
-            (tile("Blocked", number(sums.blocked), "wait for other chains".to_owned(),
+            (tile("Blocked", number(sums.blocked), "waiting for other chains".to_owned(),
                 Some("/jobs?status=blocked"), "blocked"))
             (tile("Failed", number(sums.failed), estimated.to_owned(), Some("/chains?status=failed"), "failed"))
             (tile("Workers", number(workers.count), format!("{load} % of {}", counted(workers.slots, "slot")),
@@ -89,7 +89,7 @@ fn tiles(base: &str, sample: &Sample) -> Markup {
         @if sums.paused_types > 0 {
             p class="warning" {
                 a href={ (base) "/types" } { (counted(sums.paused_types, "type")) " paused" }
-                ": their jobs do not start."
+                ": jobs of paused types do not start."
             }
         }
         @if workers.count == 0 && sums.pending > 0 {
@@ -209,7 +209,7 @@ fn row(base: &str, sample: &TypeSample) -> Markup {
     let count = &sample.count;
     html! {
         tr {
-            td { (type_link(base, "chains", &count.job_type)) @if count.paused { " " (super::part::label("paused")) } }
+            td { (type_link(base, "jobs", &count.job_type)) @if count.paused { " " (super::part::label("paused")) } }
             td class="number" { (number(count.pending)) }
             td class="number" { (number(count.running)) }
             td class="number" { (number(count.blocked)) }

@@ -122,7 +122,7 @@ pub(super) fn content(content: &Content) -> Markup {
 
 const fn why_hidden(hidden: Hidden) -> &'static str {
     match hidden {
-        Hidden::Role => "Hidden: your role does not see payloads.",
+        Hidden::Role => "Hidden: your role may not see payloads.",
         Hidden::Undecodable => "Hidden: values must be redacted, and the payload cannot be decoded.",
         Hidden::Size => "Too large for a list.",
     }

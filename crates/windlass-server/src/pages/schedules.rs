@@ -80,7 +80,8 @@ fn dots(base: &str, runs: &[Run]) -> Markup {
 fn actions(schedule: &Schedule, role: Role, then: Option<String>) -> Markup {
     let name = encoded(&schedule.name);
     let path = |action: &str| format!("/schedules/{name}/{action}");
-    let run = "It starts its chain once more. Its other times do not change.";
+    let question = |text: &str| text.replace("{}", &schedule.name);
+    let run = "It starts its chain once more. The regular schedule does not change.";
     let pause = "It starts nothing until it is resumed.";
     let resume = "It starts chains at its times again. Times during the pause are dropped.";
     let accept =
@@ -88,16 +89,16 @@ fn actions(schedule: &Schedule, role: Role, then: Option<String>) -> Markup {
     html! {
         div class="actions" role="group" aria-label="Actions" {
             @if schedule.state == ScheduleState::Paused {
-                (Action::post("Resume", path("resume"), "Resume this schedule?", resume).button())
+                (Action::post("Resume", path("resume"), &question("Resume the schedule \"{}\"?"), resume).button())
             } @else if schedule.state != ScheduleState::Ended {
-                (Action::post("Pause", path("pause"), "Pause this schedule?", pause).button())
+                (Action::post("Pause", path("pause"), &question("Pause the schedule \"{}\"?"), pause).button())
             }
-            (Action::post("Run now", path("run"), "Run this schedule now?", run).button())
+            (Action::post("Run now", path("run"), &question("Run the schedule \"{}\" now?"), run).button())
             @if schedule.refused_program.is_some() {
-                (Action::post("Accept rollback", path("accept"), "Accept the rollback?", accept).button())
+                (Action::post("Accept rollback", path("accept"), &question("Accept the rollback of the schedule \"{}\"?"), accept).button())
             }
             @if let Some(then) = then.filter(|_| role >= Role::Admin) {
-                @let delete = Action::post("Delete", format!("/schedules/{name}"), "Delete this schedule?",
+                @let delete = Action::post("Delete", format!("/schedules/{name}"), &question("Delete the schedule \"{}\"?"),
                     "Chains that it has started stay.").dangerous();
                 (Action { method: "DELETE", then: Some(then), ..delete }.button())
             }

@@ -14,6 +14,9 @@ use crate::sampler::TypeSample;
 pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
     let sample = visit.call.app.sampler.latest().await?;
     let (base, role) = (visit.base(), visit.role());
+    // By name, so that rows stay where they are while their numbers change.
+    let mut types: Vec<&TypeSample> = sample.types.iter().collect();
+    types.sort_by(|one, other| one.count.job_type.cmp(&other.count.job_type));
     let body = html! {
         h1 { "Types and queues" }
         p class="lead" { "A queue is a type whose jobs are enqueued under your own ids." }
@@ -34,7 +37,7 @@ pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
                                 @if role >= Role::Operate { th scope="col" class="js" { "Actions" } }
                             }
                         }
-                        tbody { @for sample in &sample.types { (row(base, role, sample)) } }
+                        tbody { @for sample in types { (row(base, role, sample)) } }
                     }
                 }
                 @if sample.closed_estimated {
@@ -62,7 +65,7 @@ fn row(base: &str, role: Role, sample: &TypeSample) -> Markup {
     };
     html! {
         tr {
-            td { (type_link(base, "chains", &count.job_type)) @if count.paused { " " (label("paused")) } }
+            td { (type_link(base, "jobs", &count.job_type)) @if count.paused { " " (label("paused")) } }
             (cell(count.pending, "pending"))
             (cell(count.running, "running"))
             (cell(count.blocked, "blocked"))
@@ -70,18 +73,21 @@ fn row(base: &str, role: Role, sample: &TypeSample) -> Markup {
             (cell(count.failed, "failed"))
             (cell(count.cancelled, "cancelled"))
             td class="number" { (sample.oldest_ready_ms.map(duration).unwrap_or_else(|| "–".to_owned())) }
-            @if role >= Role::Operate { td class="js" { (pause(&name, count.paused)) } }
+            @if role >= Role::Operate { td class="js" { (pause(&count.job_type, count.paused)) } }
         }
     }
 }
 
-fn pause(name: &str, is_paused: bool) -> Markup {
-    let action = if is_paused {
+fn pause(job_type: &str, is_paused: bool) -> Markup {
+    let name = encoded(job_type);
+    // The question names the type: the rows move while a user aims at a button.
+    if is_paused {
+        let question = format!("Resume the type \"{job_type}\"?");
         let text = "Workers take its jobs again.";
-        Action::post("Resume", format!("/types/{name}/resume"), "Resume this type?", text)
+        Action::post("Resume", format!("/types/{name}/resume"), &question, text).button()
     } else {
+        let question = format!("Pause the type \"{job_type}\"?");
         let text = "Workers take no more of its jobs. Running jobs go on.";
-        Action::post("Pause", format!("/types/{name}/pause"), "Pause this type?", text)
-    };
-    action.button()
+        Action::post("Pause", format!("/types/{name}/pause"), &question, text).button()
+    }
 }

@@ -156,6 +156,12 @@ impl Browser {
         self.client.switch_to_window(tab.handle).await.unwrap();
     }
 
+    /// Continues in the tab that was opened first.
+    pub(crate) async fn first_tab(&self) {
+        let tabs = self.client.windows().await.unwrap();
+        self.client.switch_to_window(tabs[0].clone()).await.unwrap();
+    }
+
     /// Closes the tab that was opened first, and continues in the last one.
     pub(crate) async fn close_first_tab(&self) {
         let tabs = self.client.windows().await.unwrap();

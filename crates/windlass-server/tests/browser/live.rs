@@ -21,6 +21,12 @@ async fn pages_follow_the_store_without_a_reload() {
     browser.keys("p").await;
     browser.until("document.getElementById('live').dataset.live === 'paused'").await;
     site.chain(json!({"type": "mail"})).await;
+    // A second tab shows the change, so the first one has received it, too.
+    browser.new_tab().await;
+    browser.goto(&site.url("/")).await;
+    browser.until(&format!("{pending} === {}", before + 2)).await;
+    browser.first_tab().await;
+    assert_eq!(browser.eval(pending).await, before + 1);
     browser.keys("p").await;
     browser.until(&format!("{pending} === {}", before + 2)).await;
     browser.close().await;

@@ -45,18 +45,18 @@ async fn pages_recover_when_the_store_is_restarted() {
     let mut postgres = PostgresServer::start().await;
     let store = windlass_postgres::connect(&postgres.url()).await.unwrap();
     let site = Site::with(Client::new(store).into_dyn(), |server| server).await;
-    site.chain(json!({"type": "before"})).await;
+    site.chain(json!({"type": "placed-first"})).await;
     let browser = site.visit(Role::Read, "/chains").await;
-    browser.until_text("before").await;
+    browser.until_text("placed-first").await;
     browser.until(IS_LIVE).await;
     browser.eval("(window.untouched = true, 0)").await;
     postgres.crash().await;
     postgres.restart().await;
     wait_until("the store answers again", Duration::from_secs(60), async || {
-        site.api.post("/chains", json!({"type": "after"})).await.status.is_success()
+        site.api.post("/chains", json!({"type": "placed-later"})).await.status.is_success()
     })
     .await;
-    browser.until_text("after").await;
+    browser.until_text("placed-later").await;
     assert_eq!(browser.eval("window.untouched").await, true, "the page was not loaded again");
     browser.close().await;
 }

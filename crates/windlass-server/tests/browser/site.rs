@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use windlass_core::{Client, MemoryStore, Store};
 use windlass_server::{Access, AuditLog, Role, Server, TokenFile};
+use windlass_testkit::Port;
 
 use crate::browser::Browser;
 use crate::harness::Api;
@@ -16,7 +17,7 @@ use crate::harness::Api;
 /// A server that a browser can visit. Tests change the store through a router of their own.
 pub(crate) struct Site {
     pub(crate) api: Api,
-    port: u16,
+    port: Port,
     stop: CancellationToken,
     serving: JoinHandle<()>,
     configure: fn(Server) -> Server,
@@ -29,14 +30,15 @@ impl Site {
 
     pub(crate) async fn with(client: Client<dyn Store>, configure: fn(Server) -> Server) -> Self {
         let api = Api::on(client, |server| server);
-        let (stop, listener) = (CancellationToken::new(), TcpListener::bind("127.0.0.1:0").await.unwrap());
-        let port = listener.local_addr().unwrap().port();
+        // Reserved, because the server may be restarted on it.
+        let (stop, port) = (CancellationToken::new(), Port::free());
+        let listener = TcpListener::bind(("127.0.0.1", port.number())).await.unwrap();
         let serving = serve(&api, configure, listener, stop.clone());
         Self { api, port, stop, serving, configure }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://127.0.0.1:{}{path}", self.port)
+        format!("http://127.0.0.1:{}{path}", self.port.number())
     }
 
     /// Stops the server.
@@ -47,7 +49,7 @@ impl Site {
 
     /// Starts the server again, on the same port.
     pub(crate) async fn start(&mut self) {
-        let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", self.port.number())).await.unwrap();
         self.stop = CancellationToken::new();
         self.serving = serve(&self.api, self.configure, listener, self.stop.clone());
     }

@@ -81,7 +81,8 @@ impl Http {
         if status.is_success() { Ok(body) } else { Err(format!("{url}: {status}: {body}")) }
     }
 
-    /// Reads an event stream until `stop`. Returns the number of samples, or why it ended before.
+    /// Reads an event stream until `stop`, and at least until its first sample. Returns the number of samples, or why it
+    /// ended before.
     pub(crate) async fn stream(self, url: String, stop: CancellationToken) -> Result<u64, String> {
         let request = Request::get(&url).body(Body::empty()).unwrap();
         let response = self.0.request(request).await.map_err(|error| format!("{url}: {error:?}"))?;
@@ -92,7 +93,7 @@ impl Http {
         let mut samples = 0;
         loop {
             tokio::select! {
-                () = stop.cancelled() => return Ok(samples),
+                () = stop.cancelled(), if samples > 0 => return Ok(samples),
                 chunk = body.next() => match chunk {
                     Some(Ok(chunk)) => {
                         let text = String::from_utf8_lossy(&chunk);

@@ -162,9 +162,31 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
                 self.client.start(review).after(Duration::from_secs(60)).await?;
             }
             if number.is_multiple_of(APPROVED_EACH) {
-                waiting = self.approve(waiting).await?;
+                waiting = self.approve_open(waiting).await?;
             }
         }
         Ok(())
+    }
+
+    /// Approves orders like [`approve`](Self::approve), and forgets those that a visitor of the dashboard has cancelled or
+    /// deleted, or that have failed.
+    async fn approve_open(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
+        let mut waiting = Vec::new();
+        for id in chains {
+            let chain = self.client.chain(Chain::<TakeOrder>::from_id(id)).await?;
+            if chain.is_none_or(|chain| chain.closed.is_some()) {
+                continue;
+            }
+            match self.approve_one(id).await {
+                Ok(true) => {}
+                Ok(false) => waiting.push(id),
+                // It was changed or removed in the meantime.
+                Err(error) if [ErrorKind::NotFound, ErrorKind::Changed].contains(&error.kind()) => {
+                    waiting.push(id)
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(waiting)
     }
 }

@@ -145,20 +145,29 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
     pub(super) async fn approve(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
         let mut waiting = Vec::new();
         for id in chains {
-            let step = self.client.step(Chain::<TakeOrder>::from_id(id)).await?;
-            if !step.is::<AwaitApproval>() {
+            if !self.approve_one(id).await? {
                 waiting.push(id);
-                continue;
-            }
-            let approval = step.of::<AwaitApproval>()?;
-            let shipping = approval.input().order.shipping();
-            match approval.then(shipping).await {
-                Ok(_) => self.progress.approved(),
-                Err(error) if error.kind() == ErrorKind::Busy => waiting.push(id),
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(waiting)
+    }
+
+    /// Approves a chain that has reached its approval. Returns whether it was approved.
+    pub(super) async fn approve_one(&self, id: ChainId) -> windlass::Result<bool> {
+        let step = self.client.step(Chain::<TakeOrder>::from_id(id)).await?;
+        if !step.is::<AwaitApproval>() {
+            return Ok(false);
+        }
+        let approval = step.of::<AwaitApproval>()?;
+        let shipping = approval.input().order.shipping();
+        match approval.then(shipping).await {
+            Ok(_) => {
+                self.progress.approved();
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
