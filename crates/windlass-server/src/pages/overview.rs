@@ -70,7 +70,10 @@ fn tiles(base: &str, sample: &Sample) -> Markup {
     let oldest = sums.oldest_ready_ms.map(duration);
     let oldest = oldest.map_or_else(|| "none is due".to_owned(), |age| format!("oldest due for {age}"));
     let workers = &sample.workers;
-    let load = (workers.busy * 100).checked_div(workers.slots).unwrap_or(0);
+    let load = match (workers.busy * 100).checked_div(workers.slots) {
+        Some(load) => format!("{load} % of {}", counted(workers.slots, "slot")),
+        None => "none is live".to_owned(),
+    };
     let expired = match sums.expired_leases {
         0 => "all leases are valid".to_owned(),
         count => counted(count, "expired lease"),
@@ -83,7 +86,7 @@ fn tiles(base: &str, sample: &Sample) -> Markup {
             (tile("Blocked", number(sums.blocked), "waiting for other chains".to_owned(),
                 Some("/jobs?status=blocked"), "blocked"))
             (tile("Failed", number(sums.failed), estimated.to_owned(), Some("/chains?status=failed"), "failed"))
-            (tile("Workers", number(workers.count), format!("{load} % of {}", counted(workers.slots, "slot")),
+            (tile("Workers", number(workers.count), load,
                 Some("/workers"), "workers"))
         }
         @if sums.paused_types > 0 {
