@@ -1,5 +1,6 @@
 //! Finds what the tests need besides Rust, and installs what is missing: a Redis or Valkey server, PostgreSQL,
-//! PgBouncer, a NATS server, and a C compiler for the bundled SQLite. The benchmarks also need valgrind.
+//! PgBouncer, a NATS server, a browser with its driver, and a C compiler for the bundled SQLite. The benchmarks also need
+//! valgrind.
 
 use std::{
     env, fs,
@@ -11,7 +12,7 @@ use std::{
 use crate::{Result, workspace};
 
 /// The prerequisites of the tests. The variables must match those that the test kit reads.
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 7] = [
     Need {
         what: "Redis server (`redis-server` or `valkey-server`) of version 7.0 or later, built with TLS",
         packages: &["redis-server"],
@@ -35,6 +36,18 @@ const NEEDS: [Need; 5] = [
         packages: &["nats-server"],
         variable: Some("WINDLASS_NATS_SERVER"),
         find: find_nats,
+    },
+    Need {
+        what: "browser (`chromium`)",
+        packages: &["chromium", "fonts-dejavu-core"],
+        variable: Some("WINDLASS_CHROMIUM"),
+        find: |chosen| find_plain(chosen.unwrap_or("chromium")),
+    },
+    Need {
+        what: "driver of the browser (`chromedriver`)",
+        packages: &["chromium-driver"],
+        variable: Some("WINDLASS_CHROMEDRIVER"),
+        find: |chosen| find_plain(chosen.unwrap_or("chromedriver")),
     },
     Need {
         what: "C compiler (`cc`)",

@@ -1,19 +1,19 @@
 //! The JSON API, version 1.
 
-mod bulk;
-mod chains;
+pub(crate) mod bulk;
+pub(crate) mod chains;
 mod chains_change;
 mod events;
-mod filter;
-mod jobs;
+pub(crate) mod filter;
+pub(crate) mod jobs;
 mod listing;
 mod openapi;
-mod overview;
-mod problem;
+pub(crate) mod overview;
+pub(crate) mod problem;
 mod queues;
-mod route;
-mod schedules;
-mod session;
+pub(crate) mod route;
+pub(crate) mod schedules;
+pub(crate) mod session;
 mod types;
 mod why;
 pub(crate) mod wire;
@@ -21,7 +21,7 @@ pub(crate) mod wire;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{Method, Uri};
+use axum::http::Method;
 
 use Need::{Anyone, AtLeast};
 use Role::{Admin, Operate, Produce, Read};
@@ -155,17 +155,12 @@ fn schedules_and_bulk() -> Vec<Route> {
 
 /// Returns the router of the API.
 pub(crate) fn router() -> Router<Arc<App>> {
-    let routes = routes().into_iter().fold(Router::new(), |router, route| {
+    routes().into_iter().fold(Router::new(), |router, route| {
         let path = format!("{PREFIX}{}", route.path);
         router.route(&path, route.into_handler())
-    });
-    routes.fallback(not_found).method_not_allowed_fallback(wrong_method)
+    })
 }
 
-async fn not_found(uri: Uri) -> Problem {
-    Problem::not_found(format!("{:?} is not served here", wire::shortened(uri.path())))
-}
-
-async fn wrong_method(method: Method) -> Problem {
+pub(crate) async fn wrong_method(method: Method) -> Problem {
     Problem::wrong_method(format!("{method} is not supported here: see the header `allow`"))
 }

@@ -210,8 +210,14 @@ fn is_loopback_name(host: &str) -> bool {
 /// Returns the path under which the router is mounted.
 fn base(request: &Request) -> String {
     let original = request.extensions().get::<OriginalUri>().map(|OriginalUri(uri)| uri.path());
-    let base = original.and_then(|path| path.strip_suffix(request.uri().path()));
-    base.unwrap_or_default().trim_end_matches('/').to_owned()
+    let (inner, original) = (request.uri().path(), original.unwrap_or_default());
+    // The root of a nested router has the path of the router itself, without a slash at its end.
+    let base = if inner == "/" { original } else { original.strip_suffix(inner).unwrap_or_default() };
+    match base.trim_matches('/') {
+        "" => String::new(),
+        // Two slashes at the beginning of a link would name another host.
+        base => format!("/{base}"),
+    }
 }
 
 /// Refuses a change that a page of another site asks for.

@@ -1,4 +1,4 @@
-//! An HTTP API for Windlass: starts, queries and operates jobs on any store.
+//! An HTTP API and a dashboard for Windlass: start, query and operate jobs on any store.
 //!
 //! [`Server`] builds an axum router, which an application can mount under any path. [`listen`](Server::listen) serves it
 //! on a socket, with TLS and limits; `windlass serve` does that. `docs/serve.md` describes the API and its security.
@@ -44,6 +44,7 @@ mod client;
 mod events;
 mod guard;
 mod listen;
+mod pages;
 mod payload;
 mod places;
 mod sampler;

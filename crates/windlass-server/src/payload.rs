@@ -40,21 +40,21 @@ pub(crate) struct Sight<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Content {
     /// The name of the encoding, such as `json`.
-    codec: String,
+    pub(crate) codec: String,
     /// The size of the payload in bytes.
-    size: usize,
+    pub(crate) size: usize,
     /// The content, if it can be shown as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<AnyJson>")]
-    json: Option<Box<RawValue>>,
+    pub(crate) json: Option<Box<RawValue>>,
     /// The first bytes of content that is not JSON, MessagePack or CBOR, as hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hex: Option<String>,
+    pub(crate) hex: Option<String>,
     /// Why the content is not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    hidden: Option<Hidden>,
+    pub(crate) hidden: Option<Hidden>,
     /// Whether some values are not shown.
-    redacted: bool,
+    pub(crate) redacted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]

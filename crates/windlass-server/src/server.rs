@@ -16,6 +16,7 @@ use crate::bulk::Bulk;
 use crate::client::BoxedClient;
 use crate::events::JobFeed;
 use crate::guard::guard;
+use crate::pages;
 use crate::payload::{RedactionPath, Rules};
 use crate::places::Places;
 use crate::sampler::Sampler;
@@ -30,7 +31,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The time between two checks whether the caller of an event stream is still admitted.
 const ADMISSION_CHECK: Duration = Duration::from_secs(1);
 
-/// Builds the HTTP API of a store.
+/// Builds the HTTP API and the dashboard of a store.
 ///
 /// The constructor takes an [`Access`], because there is no safe default for who may use the API.
 pub struct Server {
@@ -169,7 +170,9 @@ impl Server {
             waits: Places::new("waits", WAITS_MAX, WAITS_MAX / 2),
             stop,
         });
-        api::router().layer(from_fn_with_state(Arc::clone(&app), guard)).with_state(app)
+        let router = api::router().merge(pages::router());
+        let router = router.fallback(pages::not_found).method_not_allowed_fallback(api::wrong_method);
+        router.layer(from_fn_with_state(Arc::clone(&app), guard)).with_state(app)
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`RedisServer`] is a private Redis or Valkey server on a free port, which can be stopped, killed and restarted.
 //! - [`PostgresServer`] is the same for PostgreSQL, and [`PgBouncer`] is a pooler in front of it.
 //! - [`NatsServer`] is a private NATS server with JetStream.
+//! - [`ChromeDriver`] is a private driver of the Chromium browser.
 //! - [`shared_redis`] and [`shared_postgres`] return namespaces on one such server per test process.
 //! - [`Proxy`] sits between a client and a server, and cuts, stalls or refuses connections.
 //! - [`crash`] runs workers in their own processes, and kills them.
@@ -22,6 +23,7 @@
 pub mod crash;
 pub mod schedules;
 
+mod chrome;
 mod figure;
 mod nats;
 mod pgbouncer;
@@ -38,12 +40,14 @@ mod process;
 mod server;
 mod supervised;
 
+pub use chrome::ChromeDriver;
 pub use figure::print_figure;
 pub use nats::{NatsServer, NatsServerBuilder};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{PostgresServer, PostgresServerBuilder};
 pub use proxy::Proxy;
 pub use redis::{RedisServer, RedisServerBuilder};
+pub use server::Port;
 pub use shared::{SharedPostgres, SharedRedis, shared_postgres, shared_redis};
 pub use tier::is_full_run;
 pub use wait::wait_until;

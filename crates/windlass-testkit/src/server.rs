@@ -203,14 +203,26 @@ impl<P> Drop for Server<P> {
 
 /// A port that no other test process uses as long as this exists, even while nothing listens on it.
 #[derive(Debug, Default)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     /// A file that is locked, and unlocked when it is closed.
     _reserved: Option<fs::File>,
 }
 
 impl Port {
-    pub(crate) fn number(&self) -> u16 {
+    /// Reserves a free port.
+    ///
+    /// # Panics
+    ///
+    /// Never: the search goes on until a port is free.
+    #[must_use]
+    pub fn free() -> Self {
+        free_ports().next().expect("the search does not end")
+    }
+
+    /// Returns the number of the port.
+    #[must_use]
+    pub fn number(&self) -> u16 {
         self.number
     }
 

@@ -14,6 +14,7 @@ use super::value::{duration, shell_command, type_name};
 Examples:
   windlass demo
   windlass demo --store postgres://localhost/app --orders 20
+  windlass demo --serve
 
 On stores with transactions, some orders are rolled back on purpose and must leave neither a row nor a chain. At the \
 end, the demo compares what the store contains with what it should contain, and exits with code 1 if they differ.
@@ -24,6 +25,14 @@ pub(crate) struct Demo {
     /// Number of orders to place
     #[arg(long, value_name = "NUMBER", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub(crate) orders: u32,
+
+    /// Keep the shop open until Ctrl-C, and serve a dashboard to watch it
+    #[arg(long, conflicts_with = "orders")]
+    pub(crate) serve: bool,
+
+    /// Loopback address and port of the dashboard [default: 127.0.0.1:8080, or a free port if it is taken]
+    #[arg(long, value_name = "ADDRESS", requires = "serve")]
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 /// Run a shell command for each job of the given types

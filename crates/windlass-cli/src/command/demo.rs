@@ -1,6 +1,7 @@
 //! `windlass demo`: runs a small shop on the store, then checks what the store contains.
 
 mod jobs;
+mod open;
 mod progress;
 mod rows;
 mod shop;
@@ -15,7 +16,7 @@ use crate::output::note;
 use crate::store::{AnyStore, Connection, OpenMode, StoreConfig, StoreUrl};
 use progress::{Progress, ProgressObserver};
 use shop::{Shop, WithTransactions, WithoutTransactions};
-use windlass::shutdown_signal;
+use windlass::{BoxError, shutdown_signal};
 
 pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     // Without a named store, use a temporary directory.
@@ -29,6 +30,9 @@ pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     let mut config = context.config.clone().with_unique_namespace("demo");
     if let Some(directory) = &directory {
         config.store = StoreUrl::Sqlite(directory.path().join("demo.db"));
+    }
+    if demo.serve {
+        return serve(context, demo, &config).await;
     }
     let progress = Arc::new(Progress::new(demo.orders, &config));
     let connection = config.open_with(OpenMode::Migrate, ProgressObserver(Arc::clone(&progress))).await?;
@@ -48,6 +52,43 @@ pub(crate) async fn run(context: &Context, demo: &Demo) -> Result {
     } else {
         note("the store does not contain what it should: please report this with the store and its version");
         Err(Failure::silent(Code::Failed))
+    }
+}
+
+/// Runs the shop until a signal arrives, with the dashboard.
+async fn serve(context: &Context, demo: &Demo, config: &StoreConfig) -> Result {
+    let listener = open::listen(demo.listen).await?;
+    let progress = Arc::new(Progress::hidden());
+    let connection = config.open_with(OpenMode::Migrate, ProgressObserver(Arc::clone(&progress))).await?;
+    let served =
+        open::serve(context, connection.client(), listener, stay_open(&connection, config, &progress)).await;
+    let removed = connection.remove(config).await;
+    served.and(removed)
+}
+
+async fn stay_open(connection: &Connection, config: &StoreConfig, progress: &Arc<Progress>) -> Result {
+    let namespace = config.namespace.clone().unwrap_or_default();
+    let progress = Arc::clone(progress);
+    let ended = match &connection.store {
+        AnyStore::Sqlite(client) => {
+            let table = format!("{namespace}_orders");
+            Shop::new(client.clone(), WithTransactions { table }, progress).stay_open().await
+        }
+        AnyStore::Postgres(client) => {
+            let table = format!("{namespace}.orders");
+            Shop::new(client.clone(), WithTransactions { table }, progress).stay_open().await
+        }
+        AnyStore::Memory(_) | AnyStore::File(_) | AnyStore::Redis(_) => {
+            Shop::new(connection.client(), WithoutTransactions, progress).stay_open().await
+        }
+    };
+    ended.map_err(failure)
+}
+
+fn failure(error: BoxError) -> Failure {
+    match error.downcast::<windlass::Error>() {
+        Ok(error) => (*error).into(),
+        Err(error) => Failure::failed(with_sources(&*error)),
     }
 }
 
@@ -74,8 +115,5 @@ async fn take_orders(
             Shop::new(connection.client(), WithoutTransactions, progress).run(orders).await
         }
     };
-    done.map_err(|error| match error.downcast::<windlass::Error>() {
-        Ok(error) => (*error).into(),
-        Err(error) => Failure::failed(with_sources(&*error)),
-    })
+    done.map_err(failure)
 }

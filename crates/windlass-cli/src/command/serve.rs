@@ -1,4 +1,6 @@
-//! `windlass serve`: an HTTP API, and its tokens.
+//! `windlass serve`: an HTTP API, a dashboard, and their tokens.
+
+use std::net::SocketAddr;
 
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -58,9 +60,8 @@ async fn listen(context: &Context, serve: Serve) -> Result {
     if serve.trust_proxy {
         server = server.trust_proxy();
     }
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let url = format!("{scheme}://{address}/api/v1");
-    context.output.print_change(&Listening { url: &url }, || url.clone())?;
+    let listening = Listening::at(if tls.is_some() { "https" } else { "http" }, address);
+    context.output.print_change(&listening, || listening.dashboard.clone())?;
     if !is_authenticated {
         note("no tokens are set: everyone on this machine can change jobs");
     }
@@ -75,8 +76,16 @@ async fn listen(context: &Context, serve: Serve) -> Result {
 
 /// The line that is printed when the server listens.
 #[derive(Serialize)]
-struct Listening<'a> {
-    url: &'a str,
+pub(crate) struct Listening {
+    /// The address of the API.
+    url: String,
+    pub(crate) dashboard: String,
+}
+
+impl Listening {
+    pub(crate) fn at(scheme: &str, address: SocketAddr) -> Self {
+        Self { url: format!("{scheme}://{address}/api/v1"), dashboard: format!("{scheme}://{address}/") }
+    }
 }
 
 fn token(output: Output, action: TokenAction) -> Result {

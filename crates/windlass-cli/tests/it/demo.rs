@@ -1,6 +1,14 @@
 use std::fs;
+use std::time::Duration;
 
-use crate::program::{Program, run};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use windlass_testkit::wait_until;
+
+use crate::program::{Program, ended, interrupt, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn it_runs_on_sqlite_and_cleans_up() {
@@ -58,4 +66,39 @@ async fn it_runs_without_transactions_on_the_memory_store() {
     assert_eq!(ran.code, 0, "{ran:?}");
     let summary: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&summary["ok"], summary["checks"].as_array().unwrap().len()), (&true.into(), 5));
+}
+
+#[tokio::test]
+async fn it_serves_a_dashboard_until_it_is_interrupted() {
+    let program = Program::on_sqlite();
+    let mut command = program.bare(&["demo", "--serve", "--listen", "127.0.0.1:0"]);
+    command.env("TMPDIR", program.directory());
+    let mut child = command.spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut url = String::new();
+    timeout(LIMIT, stdout.read_line(&mut url)).await.expect("it listens in time").unwrap();
+    let address = url.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
+    // Work appears, and goes on: chains of a second kind are started every few seconds.
+    for wanted in ["take-order", "refund"] {
+        wait_until(wanted, LIMIT, async || page(&address, "/types").await.contains(wanted)).await;
+    }
+    assert!(page(&address, "/schedules").await.contains("count-stock"));
+    interrupt(&child).await;
+    let ran = ended(child).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "its directory is removed");
+    for arguments in [&["demo", "--serve", "--orders", "3"][..], &["demo", "--listen", "127.0.0.1:0"]] {
+        assert_eq!(run(program.bare(arguments)).await.code, 2, "{arguments:?}");
+    }
+    let open = run(program.bare(&["demo", "--serve", "--listen", "0.0.0.0:0"])).await;
+    assert!(open.code == 2 && open.stderr.contains("loopback"), "{open:?}");
+}
+
+async fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(LIMIT, stream.read_to_string(&mut answer)).await.expect("an answer in time").unwrap();
+    answer
 }

@@ -60,6 +60,14 @@ async fn the_api_is_served_without_tokens_on_loopback() {
     let start = "POST /api/v1/chains HTTP/1.1\r\ncontent-type: application/json";
     let answer = server.request(start, r#"{"type": "mail", "input": 7}"#).await;
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    // The printed address is that of the dashboard.
+    assert!(
+        server.first_line.ends_with("/\n") && !server.first_line.contains("api"),
+        "{}",
+        server.first_line
+    );
+    let page = server.request("GET / HTTP/1.1", "").await;
+    assert!(page.contains("<h1>Overview</h1>"), "{page}");
     let ran = server.stop().await;
     assert!(
         ran.stderr.contains("no tokens are set") && ran.stderr.contains("\"action\":\"start\""),

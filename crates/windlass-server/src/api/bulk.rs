@@ -34,7 +34,7 @@ pub(crate) struct StartBulk {
 /// Bulk operations since the server was started, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Operations {
-    operations: Vec<Operation>,
+    pub(crate) operations: Vec<Operation>,
 }
 
 pub(crate) async fn start(

@@ -169,6 +169,24 @@ impl ChainQuery {
     }
 }
 
+impl ChainQuery {
+    /// Returns the same filter for a bulk operation.
+    pub(crate) fn bulk_filter(self) -> BulkFilter {
+        let Self { types, states, key, top_level, created_from, created_to, closed_from, closed_to, .. } =
+            self;
+        BulkFilter {
+            types,
+            statuses: states,
+            key,
+            top_level,
+            created_from,
+            created_to,
+            closed_from,
+            closed_to,
+        }
+    }
+}
+
 impl BulkFilter {
     /// Whether the filter selects anything in particular.
     pub(crate) const fn has_field(&self) -> bool {

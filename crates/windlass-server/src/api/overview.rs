@@ -11,10 +11,10 @@ use crate::sampler::{Cost, Point, Sample};
 /// The latest sample, and a short history.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Overview {
-    sample: Sample,
+    pub(crate) sample: Sample,
     /// Earlier samples, oldest first. There are gaps while nobody watches.
-    history: Vec<Point>,
-    sampler: Cost,
+    pub(crate) history: Vec<Point>,
+    pub(crate) sampler: Cost,
 }
 
 pub(crate) async fn get(call: Call, _: Given<NoQuery, NoBody>) -> Result<Json<Overview>, Problem> {
@@ -27,7 +27,7 @@ pub(crate) async fn get(call: Call, _: Given<NoQuery, NoBody>) -> Result<Json<Ov
 /// The live workers.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Workers {
-    workers: Vec<Worker>,
+    pub(crate) workers: Vec<Worker>,
 }
 
 pub(crate) async fn workers(call: Call, _: Given<NoQuery, NoBody>) -> Result<Json<Workers>, Problem> {

@@ -83,6 +83,14 @@ impl Problem {
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }
+
+    pub(crate) fn title(&self) -> &'static str {
+        self.0.title
+    }
+
+    pub(crate) fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        self.0.header.clone()
+    }
 }
 
 impl IntoResponse for Problem {
@@ -90,7 +98,7 @@ impl IntoResponse for Problem {
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let content_type = (header::CONTENT_TYPE, "application/problem+json");
         let mut response = (self.status(), [content_type], body).into_response();
-        if let Some((name, value)) = self.0.header.clone() {
+        if let Some((name, value)) = self.header() {
             response.headers_mut().insert(name, value);
         }
         // The guard writes one log line per problem.

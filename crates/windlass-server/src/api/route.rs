@@ -70,6 +70,7 @@ pub(crate) struct Description {
 }
 
 /// One call of a handler.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
     pub(crate) facts: Facts,
@@ -86,6 +87,7 @@ pub(crate) struct Given<Q, B> {
 }
 
 /// The named parts of a path.
+#[derive(Clone)]
 pub(crate) struct PathParameters(Vec<(String, String)>);
 
 /// A route without parameters in its query.
@@ -234,6 +236,20 @@ where
     Ok(answer.into_response())
 }
 
+/// Admits the caller of a page, if it needs one, and reads the named parts of its path. Returns the body as well.
+pub(crate) async fn visit(
+    app: Arc<App>,
+    need: Need,
+    request: Request,
+) -> Result<(Call, PathParameters, Body), Problem> {
+    let (mut parts, body) = request.into_parts();
+    let facts = parts.extensions.remove::<Facts>();
+    let facts = facts.ok_or_else(|| Problem::internal("the request was not checked"))?;
+    let caller = admit(&app, need, &parts)?;
+    let path = path_parameters(&mut parts).await?;
+    Ok((Call { app, facts, request: parts, caller }, path, body))
+}
+
 /// Returns the caller, if the route needs one.
 fn admit(app: &App, need: Need, request: &Parts) -> Result<Option<Caller>, Problem> {
     let Need::AtLeast(role) = need else { return Ok(None) };
@@ -278,7 +294,7 @@ async fn path_parameters(parts: &mut Parts) -> Result<PathParameters, Problem> {
 }
 
 /// Reads the body of a change, within the limits of size and time.
-async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read(body: Body, max_bytes: usize) -> Result<Bytes, Problem> {
     match timeout(REQUEST_TIMEOUT, axum::body::to_bytes(body, max_bytes)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) if is_length_limit(&error) => {

@@ -15,7 +15,7 @@ use crate::audit;
 /// All schedules, sorted by name.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ScheduleList {
-    schedules: Vec<Schedule>,
+    pub(crate) schedules: Vec<Schedule>,
 }
 
 pub(crate) async fn list(call: Call, _: Given<NoQuery, NoBody>) -> Result<Json<ScheduleList>, Problem> {

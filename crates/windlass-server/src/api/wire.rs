@@ -11,7 +11,7 @@ use windlass_core::{JobRecord, Status, Timestamp};
 
 pub(crate) use chain::{Chain, ChainDetails, ChainGraph, ChainPage, Ended};
 pub(crate) use job::{Attempt, Job, JobDetails, JobPage};
-pub(crate) use schedule::Schedule;
+pub(crate) use schedule::{Run, Schedule, ScheduleState};
 
 use super::problem::Problem;
 

@@ -12,6 +12,7 @@ mod fuzz;
 mod listen;
 mod mount;
 mod openapi;
+mod pages;
 mod payloads;
 mod queries;
 mod refusals;

@@ -96,6 +96,17 @@ impl Progress {
         }
     }
 
+    /// Counts without a display.
+    pub(super) fn hidden() -> Self {
+        Self {
+            began_at: Instant::now(),
+            bars: std::array::from_fn(|_| ProgressBar::hidden()),
+            counts: Default::default(),
+            retries: AtomicU64::new(0),
+            replies: AtomicU64::new(0),
+        }
+    }
+
     /// Prints a line per second if there is no terminal to show the bars. Never returns.
     pub(super) async fn print_lines(&self) -> Infallible {
         if stderr_is_terminal() {

@@ -41,11 +41,17 @@ pub(super) struct ShopState {
     table: String,
 }
 
+impl ShopState {
+    pub(super) const fn new(ratings: Queue<u32, u32>, progress: Arc<Progress>, table: String) -> Self {
+        Self { ratings, progress, table }
+    }
+}
+
 /// The shop on one store.
 pub(super) struct Shop<S: ?Sized, W> {
     pub(super) client: Client<S>,
     pub(super) backend: W,
-    progress: Arc<Progress>,
+    pub(super) progress: Arc<Progress>,
 }
 
 /// A placed order.
@@ -91,7 +97,7 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
         });
         let answering = answering.concurrency(4).await?;
         let (table, progress) = (self.backend.table(), Arc::clone(&self.progress));
-        let worker = self.work(ShopState { ratings: ratings.clone(), progress, table }).await?;
+        let worker = self.work(ShopState::new(ratings.clone(), progress, table)).await?;
         let placed = self.take_orders(orders).await?;
         for order in placed.iter().filter(|placed| !placed.rolled_back) {
             let parcel = self.client.wait(order.chain).timeout(ORDER_TIMEOUT).await?;
@@ -136,23 +142,32 @@ impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
     }
 
     /// Acts as the manager: approves chains from outside that have reached their approval. Returns the others.
-    async fn approve(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
+    pub(super) async fn approve(&self, chains: Vec<ChainId>) -> Result<Vec<ChainId>, BoxError> {
         let mut waiting = Vec::new();
         for id in chains {
-            let step = self.client.step(Chain::<TakeOrder>::from_id(id)).await?;
-            if !step.is::<AwaitApproval>() {
+            if !self.approve_one(id).await? {
                 waiting.push(id);
-                continue;
-            }
-            let approval = step.of::<AwaitApproval>()?;
-            let shipping = approval.input().order.shipping();
-            match approval.then(shipping).await {
-                Ok(_) => self.progress.approved(),
-                Err(error) if error.kind() == ErrorKind::Busy => waiting.push(id),
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(waiting)
+    }
+
+    /// Approves a chain that has reached its approval. Returns whether it was approved.
+    pub(super) async fn approve_one(&self, id: ChainId) -> windlass::Result<bool> {
+        let step = self.client.step(Chain::<TakeOrder>::from_id(id)).await?;
+        if !step.is::<AwaitApproval>() {
+            return Ok(false);
+        }
+        let approval = step.of::<AwaitApproval>()?;
+        let shipping = approval.input().order.shipping();
+        match approval.then(shipping).await {
+            Ok(_) => {
+                self.progress.approved();
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -1,0 +1,62 @@
+//! Pages that are open while the server or the store is restarted.
+
+use std::time::Duration;
+
+use serde_json::json;
+use windlass_core::Client;
+use windlass_server::Role;
+use windlass_testkit::{PostgresServer, wait_until};
+
+use crate::site::Site;
+
+const IS_LIVE: &str = "document.getElementById('live').dataset.live === 'live'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_recover_when_the_server_is_restarted() {
+    let mut site = Site::new().await;
+    site.fill().await;
+    let browser = site.visit(Role::Read, "/types").await;
+    browser.until(IS_LIVE).await;
+    browser.eval("(window.untouched = true, 0)").await;
+    site.stop().await;
+    browser.until("document.getElementById('live').dataset.live === 'wait'").await;
+    site.chain(json!({"type": "while-it-was-down"})).await;
+    site.start().await;
+    browser.until(IS_LIVE).await;
+    browser.until_text("while-it-was-down").await;
+    assert_eq!(browser.eval("window.untouched").await, true, "the session survives, and so does the page");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_lead_to_the_login_when_their_session_ends() {
+    let site = Site::new().await;
+    let browser = site.visit(Role::Read, "/types").await;
+    browser.until(IS_LIVE).await;
+    let tokens = site.api.folder.path().join("tokens.toml");
+    assert!(windlass_server::TokenFile::revoke(&tokens, Role::Read.as_str()).unwrap());
+    browser.until("document.getElementById('token')").await;
+    browser.until("location.search === '?next=%2Ftypes'").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_recover_when_the_store_is_restarted() {
+    let mut postgres = PostgresServer::start().await;
+    let store = windlass_postgres::connect(&postgres.url()).await.unwrap();
+    let site = Site::with(Client::new(store).into_dyn(), |server| server).await;
+    site.chain(json!({"type": "placed-first"})).await;
+    let browser = site.visit(Role::Read, "/chains").await;
+    browser.until_text("placed-first").await;
+    browser.until(IS_LIVE).await;
+    browser.eval("(window.untouched = true, 0)").await;
+    postgres.crash().await;
+    postgres.restart().await;
+    wait_until("the store answers again", Duration::from_secs(60), async || {
+        site.api.post("/chains", json!({"type": "placed-later"})).await.status.is_success()
+    })
+    .await;
+    browser.until_text("placed-later").await;
+    assert_eq!(browser.eval("window.untouched").await, true, "the page was not loaded again");
+    browser.close().await;
+}
