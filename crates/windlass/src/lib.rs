@@ -198,7 +198,7 @@ pub mod redis {
     pub use windlass_redis::*;
 }
 
-/// HTTP API.
+/// HTTP API and dashboard.
 #[cfg(feature = "server")]
 pub mod server {
     #[doc(inline)]
