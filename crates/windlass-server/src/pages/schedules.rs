@@ -98,7 +98,8 @@ fn actions(schedule: &Schedule, role: Role, then: Option<String>) -> Markup {
                 (Action::post("Accept rollback", path("accept"), &question("Accept the rollback of the schedule \"{}\"?"), accept).button())
             }
             @if let Some(then) = then.filter(|_| role >= Role::Admin) {
-                @let delete = Action::post("Delete", format!("/schedules/{name}"), &question("Delete the schedule \"{}\"?"),
+                @let delete = question("Delete the schedule \"{}\"?");
+                @let delete = Action::post("Delete", format!("/schedules/{name}"), &delete,
                     "Chains that it has started stay.").dangerous();
                 (Action { method: "DELETE", then: Some(then), ..delete }.button())
             }

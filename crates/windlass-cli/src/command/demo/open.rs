@@ -11,9 +11,12 @@ use tokio_util::sync::CancellationToken;
 use windlass::queue::Item;
 use windlass::schedule::Every;
 use windlass::server::{Access, AuditLog, Server};
-use windlass::{Backoff, BoxError, Client, Ctx, Job, JobOptions, Store, Worker, shutdown_signal};
+use windlass::{
+    Backoff, BoxError, Chain, ChainId, Client, Ctx, ErrorKind, Job, JobOptions, Store, Worker,
+    shutdown_signal,
+};
 
-use super::jobs::{pack, print_label, rating_of, ship, work};
+use super::jobs::{TakeOrder, pack, print_label, rating_of, ship, work};
 use super::shop::{Backend, Shop, ShopState};
 use crate::command::Context;
 use crate::command::serve::Listening;
