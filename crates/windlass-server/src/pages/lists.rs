@@ -18,6 +18,9 @@ use crate::bulk;
 const STATES: [&str; 9] =
     ["pending", "scheduled", "failing", "running", "stopping", "blocked", "completed", "failed", "cancelled"];
 
+/// The number of rows on a page.
+const ROWS: &str = "25";
+
 /// A list: the path of its page, and what its rows are called.
 #[derive(Clone, Copy)]
 struct Kind {
@@ -29,7 +32,7 @@ const JOBS: Kind = Kind { path: "/jobs", noun: "jobs" };
 const CHAINS: Kind = Kind { path: "/chains", noun: "chains" };
 
 pub(super) async fn jobs(visit: Visit) -> Result<Page, Problem> {
-    let query = visit.given_with::<JobQuery>(&visit.pairs.resolved()?)?;
+    let query = visit.given_with::<JobQuery>(&listed(&visit)?)?;
     let Json(page) = api_jobs::list(visit.call.clone(), query).await?;
     let base = visit.base();
     let rows = html! { @for job in &page.jobs { (job_row(base, job)) } };
@@ -46,7 +49,7 @@ pub(super) async fn jobs(visit: Visit) -> Result<Page, Problem> {
 }
 
 pub(super) async fn chains(visit: Visit) -> Result<Page, Problem> {
-    let query = visit.given_with::<ChainQuery>(&visit.pairs.resolved()?)?;
+    let query = visit.given_with::<ChainQuery>(&listed(&visit)?)?;
     let Json(page) = chains::list(visit.call.clone(), query).await?;
     let base = visit.base();
     let rows = html! { @for chain in &page.chains { (chain_row(base, chain)) } };
@@ -62,6 +65,13 @@ pub(super) async fn chains(visit: Visit) -> Result<Page, Problem> {
         }
     };
     Ok(Page::new("Chains", Section::Chains, refresh(&visit), body))
+}
+
+/// Returns the filter of the page. A page has few rows, unless the address says otherwise: one step of the store is enough
+/// for them, and a step of a filter that matches little scans many rows.
+fn listed(visit: &Visit) -> Result<Pairs, Problem> {
+    let pairs = visit.pairs.resolved()?;
+    Ok(if pairs.get("limit").is_none() { pairs.with("limit", Some(ROWS)) } else { pairs })
 }
 
 /// Only the first page changes by itself: the others begin at a fixed place.

@@ -43,7 +43,7 @@ async fn many_chains_are_retried_with_progress() {
         site.api.start_failed("mail").await;
     }
     site.api.start_failed("other").await;
-    let browser = site.visit(Role::Operate, "/chains?status=failed&type=mail").await;
+    let browser = site.visit(Role::Operate, "/chains?status=failed&type=mail&limit=50").await;
     assert_eq!(browser.count("table.rows tbody tr").await, 30);
     assert!(!browser.text().await.contains("Delete all"), "only administrators delete");
     browser.press("Retry all that match").await;
