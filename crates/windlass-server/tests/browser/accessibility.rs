@@ -43,7 +43,8 @@ async fn check(browser: &Browser, name: &str, scheme: &str, path: &str) {
     let is_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
     browser.size(390, 800).await;
     assert_eq!(browser.eval(is_wide).await, false, "{path} is wider than a narrow screen");
-    if scheme == "light" {
+    // The style sheet changes the same parts of all pages, so a few of them are enough.
+    if scheme == "light" && ["overview", "chains", "chain", "job"].contains(&name) {
         let found = browser.accessibility().await;
         assert!(found.is_empty(), "{path} in {scheme}, narrow: {found:#?}");
     }
