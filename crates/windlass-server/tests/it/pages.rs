@@ -176,7 +176,7 @@ async fn hidden_and_redacted_payloads_are_hidden_in_pages() {
     }
     let text = page(&api, Role::Read, &format!("/jobs/{chain}")).await;
     assert!(
-        text.contains("your role does not see payloads") && text.contains("The error is hidden"),
+        text.contains("your role may not see payloads") && text.contains("The error is hidden"),
         "{text}"
     );
 }
