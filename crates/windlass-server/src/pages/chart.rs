@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn one_sample_is_no_line() {
         let html = chart(vec![(0.0, 1.0)]).draw().0;
-        assert!(!html.contains("<svg") && html.contains("next samples"), "{html}");
+        assert!(!html.contains("<svg") && html.contains("Waiting for more samples"), "{html}");
         assert!(!chart(Vec::new()).draw().0.contains("NaN"));
     }
 
