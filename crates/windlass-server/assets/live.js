@@ -28,7 +28,7 @@ let isStale = false;
 const shown = new Map();
 
 /** Fetches the page again and replaces the parts that differ. */
-export async function refresh() {
+export async function refresh({ evenPaused = true } = {}) {
   clearTimeout(planned);
   planned = 0;
   if (isFetching) {
@@ -46,7 +46,9 @@ export async function refresh() {
       signal: AbortSignal.timeout(FETCH_MS),
     });
     if (response.redirected && new URL(response.url).pathname === `${base}/login`) return location.reload();
-    replace(new DOMParser().parseFromString(await response.text(), "text/html"));
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    // The page may have been paused since. It is fetched again when the pause ends.
+    if (evenPaused || !isPaused) replace(page);
   } catch {
     // The server cannot be reached: the stream notices when it can be again.
   } finally {
@@ -94,7 +96,7 @@ function plan() {
   planned = setTimeout(() => {
     planned = 0;
     if (document.querySelector("dialog[open]") || String(getSelection()) !== "") plan();
-    else refresh();
+    else refresh({ evenPaused: false });
   }, wait);
 }
 
@@ -136,6 +138,8 @@ function showState(state = streamState) {
 export function togglePause() {
   isPaused = !isPaused;
   showState();
+  clearTimeout(planned);
+  planned = 0;
   if (!isPaused) plan();
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::Method;
-use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::error::NewSessionError;
+use fantoccini::wd::{WebDriverCompatibleCommand, WindowHandle};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
@@ -13,7 +14,10 @@ use url::{ParseError, Url};
 use windlass_testkit::{ChromeDriver, wait_until};
 
 /// Timeout for anything that the page does by itself.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A busy machine can take longer to start a browser than the driver waits.
+const START_ATTEMPTS: u32 = 3;
 
 /// One driver for all tests of the process.
 async fn driver() -> &'static ChromeDriver {
@@ -24,6 +28,8 @@ async fn driver() -> &'static ChromeDriver {
 /// A browser with a profile of its own.
 pub(crate) struct Browser {
     client: Client,
+    /// The tab that was opened first. The driver lists tabs in no particular order.
+    first: WindowHandle,
 }
 
 /// A command of the driver beyond the standard.
@@ -45,16 +51,29 @@ impl WebDriverCompatibleCommand for Extension {
 
 impl Browser {
     pub(crate) async fn open() -> Self {
+        let mut attempts = 1;
+        let client = loop {
+            match Self::connect().await {
+                Ok(client) => break client,
+                Err(error) if attempts == START_ATTEMPTS => panic!("the browser did not start: {error}"),
+                Err(_) => attempts += 1,
+            }
+        };
+        let first = client.window().await.unwrap();
+        let browser = Self { client, first };
+        browser.size(1280, 900).await;
+        browser
+    }
+
+    async fn connect() -> Result<Client, NewSessionError> {
         let driver = driver().await;
         let options = json!({"binary": driver.browser(), "args": driver.arguments()});
         let mut capabilities = serde_json::Map::new();
         capabilities.insert("goog:chromeOptions".to_owned(), options);
         capabilities.insert("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"}));
+        capabilities.insert("timeouts".to_owned(), json!({"script": LIMIT.as_millis()}));
         let mut client = ClientBuilder::new(HttpConnector::new());
-        let client = client.capabilities(capabilities).connect(&driver.url()).await.unwrap();
-        let browser = Self { client };
-        browser.size(1280, 900).await;
-        browser
+        client.capabilities(capabilities).connect(&driver.url()).await
     }
 
     pub(crate) async fn goto(&self, url: &str) {
@@ -77,10 +96,13 @@ impl Browser {
         self.client.execute(&format!("return {expression};"), Vec::new()).await.unwrap()
     }
 
-    /// Waits until an expression is true. A page that is just being replaced counts as not yet.
+    /// Waits until an expression is true on a page that is loaded, so that its scripts run. A page that is just being
+    /// replaced counts as not yet.
     pub(crate) async fn until(&self, expression: &str) {
         wait_until(expression, LIMIT, async || {
-            let script = format!("return Promise.resolve({expression}).then((value) => !!value);");
+            let script = format!(
+                "return document.readyState === 'complete' && Promise.resolve({expression}).then((value) => !!value);"
+            );
             self.client.execute(&script, Vec::new()).await.is_ok_and(|value| value == json!(true))
         })
         .await;
@@ -99,9 +121,13 @@ impl Browser {
         self.eval(&format!("document.querySelectorAll({}).length", json!(selector))).await.as_u64().unwrap()
     }
 
+    /// Clicks an element as a user does. The page may replace it between the search and the click.
     pub(crate) async fn click(&self, selector: &str) {
-        let found = self.client.wait().at_most(LIMIT).for_element(Locator::Css(selector)).await.unwrap();
-        found.click().await.unwrap();
+        wait_until(&format!("{selector} can be clicked"), LIMIT, async || {
+            let Ok(found) = self.client.find(Locator::Css(selector)).await else { return false };
+            found.click().await.is_ok()
+        })
+        .await;
     }
 
     /// Clicks a button by its text. The page may replace it in between, so the click is part of the script.
@@ -123,11 +149,10 @@ impl Browser {
 
     /// Presses keys while nothing in particular has the focus.
     pub(crate) async fn keys(&self, keys: &str) {
-        for key in keys.chars() {
-            let script = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', \
-                          {key: arguments[0], bubbles: true, cancelable: true}));";
-            self.client.execute(script, vec![json!(key.to_string())]).await.unwrap();
-        }
+        // In one script: a shortcut of two keys has a timeout.
+        let script = "for (const key of arguments[0]) document.activeElement.dispatchEvent(\
+                      new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));";
+        self.client.execute(script, vec![json!(keys)]).await.unwrap();
     }
 
     pub(crate) async fn size(&self, width: u32, height: u32) {
@@ -158,16 +183,21 @@ impl Browser {
 
     /// Continues in the tab that was opened first.
     pub(crate) async fn first_tab(&self) {
-        let tabs = self.client.windows().await.unwrap();
-        self.client.switch_to_window(tabs[0].clone()).await.unwrap();
+        self.client.switch_to_window(self.first.clone()).await.unwrap();
     }
 
-    /// Closes the tab that was opened first, and continues in the last one.
-    pub(crate) async fn close_first_tab(&self) {
+    /// Continues in a tab that was not opened first.
+    pub(crate) async fn other_tab(&self) {
         let tabs = self.client.windows().await.unwrap();
-        self.client.switch_to_window(tabs[0].clone()).await.unwrap();
+        let other = tabs.into_iter().find(|tab| *tab != self.first).unwrap();
+        self.client.switch_to_window(other).await.unwrap();
+    }
+
+    /// Closes the tab that was opened first, and continues in another one.
+    pub(crate) async fn close_first_tab(&self) {
+        self.first_tab().await;
         self.client.close_window().await.unwrap();
-        self.client.switch_to_window(tabs[tabs.len() - 1].clone()).await.unwrap();
+        self.other_tab().await;
     }
 
     /// Checks that the pages did nothing that their policy forbids, that no script failed, and ends the browser.
@@ -187,8 +217,10 @@ impl Browser {
         self.client.close().await.unwrap();
     }
 
-    /// Returns the violations of the accessibility rules on the page, by rule.
+    /// Returns the violations of the accessibility rules on the page, by rule. The page stops to update its parts, because
+    /// a check of elements that are being replaced is not reliable.
     pub(crate) async fn accessibility(&self) -> BTreeMap<String, Value> {
+        self.eval("(Element.prototype.replaceChildren = () => {}, 0)").await;
         // Through the driver, because the policy forbids a script of another source.
         self.client.execute(include_str!("axe-core/axe.min.js"), Vec::new()).await.unwrap();
         let script = "const done = arguments[arguments.length - 1]; \

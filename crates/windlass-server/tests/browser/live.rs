@@ -33,6 +33,30 @@ async fn pages_follow_the_store_without_a_reload() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_paused_page_ignores_an_answer_on_its_way() {
+    let site = Site::new().await;
+    let browser = site.visit(Role::Read, "/").await;
+    // Holds the first answer that shows the new type.
+    let hold = "(window.fetch = ((real) => async (...call) => { \
+                  const answer = await real(...call); \
+                  const text = await answer.text(); \
+                  if (!window.release && text.includes('held-back')) \
+                    await new Promise((pass) => (window.release = pass)); \
+                  return new Response(text); \
+                })(window.fetch), 0)";
+    browser.eval(hold).await;
+    site.chain(json!({"type": "held-back"})).await;
+    browser.until("window.release").await;
+    browser.keys("p").await;
+    let release = "new Promise((done) => { window.release(); setTimeout(done, 500); })";
+    browser.eval(release).await;
+    assert!(!browser.text().await.contains("held-back"), "a paused page changed");
+    browser.keys("p").await;
+    browser.until_text("held-back").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_chain_shows_its_live_state() {
     let site = Site::new().await;
     let chain = site.chain(json!({"type": "mail", "input": 1})).await;

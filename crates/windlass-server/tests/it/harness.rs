@@ -20,8 +20,8 @@ use windlass_server::{Access, AuditLog, Role, Server, TokenFile};
 /// The prefix of the API.
 pub(crate) const V1: &str = "/api/v1";
 
-/// Timeout for one call.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Timeout for one call, and for anything that the server does by itself.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server with a token for each role.
 pub(crate) struct Api {
@@ -337,5 +337,5 @@ pub(crate) fn validator(schema: &Value) -> Arc<Validator> {
 
 /// Waits until a condition holds.
 pub(crate) async fn until(what: &str, condition: impl AsyncFnMut() -> bool) {
-    windlass_testkit::wait_until(what, Duration::from_secs(20), condition).await;
+    windlass_testkit::wait_until(what, LIMIT, condition).await;
 }

@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{Client, MemoryStore};
 use windlass_server::{Access, AuditLog, Server, Tls};
 
+use crate::harness::LIMIT;
+
 fn server(stop: &CancellationToken) -> Server {
     let client = Client::new(MemoryStore::new()).into_dyn();
     let server =
@@ -24,7 +26,7 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
     let mut answer = Vec::new();
     let reading = stream.read_to_end(&mut answer);
     // A reset after the answer is as good as an end.
-    let _ = timeout(Duration::from_secs(20), reading).await.expect("the connection ends");
+    let _ = timeout(LIMIT, reading).await.expect("the connection ends");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -107,7 +109,7 @@ async fn silent_and_slow_connections_end() {
 async fn the_server_refuses_to_listen_beyond_loopback_without_authentication() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let listening = server(&CancellationToken::new()).listen(listener, None);
-    let refused = timeout(Duration::from_secs(20), listening).await.expect("it does not listen").unwrap_err();
+    let refused = timeout(LIMIT, listening).await.expect("it does not listen").unwrap_err();
     assert!(refused.to_string().contains("without authentication"), "{refused}");
 }
 
