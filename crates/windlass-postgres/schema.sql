@@ -581,6 +581,10 @@ function leased_types_v1(types text[])
 
 function leaves_v1(closed_at bigint, retain_until bigint)
 
+function list_chains_v1(newest boolean, after bigint, max_chains bigint, types text[], statuses text[], top_level boolean, created_from bigint, created_to bigint, closed_from bigint, closed_to bigint, by_key text, max_scanned bigint) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function list_jobs_v1(newest boolean, after bigint, max_jobs bigint, types text[], statuses text[], chain_types text[], of_chain uuid, created_from bigint, created_to bigint, closed_from bigint, closed_to bigint, max_scanned bigint) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
 function list_open_v1(newest boolean, after bigint, max_jobs bigint, types text[], statuses text[], chain_types text[], created_from bigint, created_to bigint, closed_from bigint, closed_to bigint, max_scanned bigint) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function listed_v1(status text)

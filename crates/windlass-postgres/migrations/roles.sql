@@ -23,7 +23,7 @@ grant select on
 to "{reader}";
 grant execute on function
   windlass.own_v1, windlass.time_v1, windlass.test_time_v1, windlass.later_v1, windlass.json_v1, windlass.get_chains_v1,
-  windlass.list_open_v1, windlass.count_v1, windlass.next_due_v1
+  windlass.list_jobs_v1, windlass.list_chains_v1, windlass.list_open_v1, windlass.count_v1, windlass.next_due_v1
 to "{reader}";
 grant "{reader}" to "{producer}";
 grant execute on function

@@ -20,13 +20,6 @@ impl Execute for ListJobs {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListJobsReply> {
         self.check()?;
         let filter = &self.filter;
-        let all = filter.types.is_empty()
-            && filter.statuses.is_empty()
-            && filter.chain_types.is_empty()
-            && filter.created_from.is_none()
-            && filter.created_to.is_none()
-            && filter.closed_from.is_none()
-            && filter.closed_to.is_none();
         let [order, after, max] = page(&self.page)?;
         if filter.chain.is_none() && is_open(&filter.statuses) {
             let parameters = vec![
@@ -40,7 +33,7 @@ impl Execute for ListJobs {
                 time(filter.created_to),
                 time(filter.closed_from),
                 time(filter.closed_to),
-                walked(&self.page, false),
+                Parameter::Number(Some(scan_max() + 1)),
             ];
             let rows = call.run(&call.statements().list_open, parameters).await?;
             if rows.first().is_none_or(|row| row.part != "walk") {
@@ -60,7 +53,7 @@ impl Execute for ListJobs {
             time(filter.created_to),
             time(filter.closed_from),
             time(filter.closed_to),
-            walked(&self.page, all),
+            Parameter::Number(Some(scan_max())),
         ];
         let (jobs, next) = jobs_and_next(call.run(&call.statements().list_jobs, parameters).await?)?;
         Ok(ListJobsReply { jobs, next })
@@ -71,14 +64,6 @@ impl Execute for ListChains {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ListChainsReply> {
         self.check()?;
         let filter = &self.filter;
-        let all = filter.types.is_empty()
-            && filter.statuses.is_empty()
-            && !filter.top_level
-            && filter.created_from.is_none()
-            && filter.created_to.is_none()
-            && filter.closed_from.is_none()
-            && filter.closed_to.is_none()
-            && filter.key.is_none();
         let [order, after, max] = page(&self.page)?;
         let parameters = vec![
             order,
@@ -92,7 +77,7 @@ impl Execute for ListChains {
             time(filter.closed_from),
             time(filter.closed_to),
             Parameter::Text(filter.key.as_ref().map(ToString::to_string)),
-            walked(&self.page, all),
+            Parameter::Number(Some(scan_max())),
         ];
         let (chains, next) = chains_by_item(call.run(&call.statements().list_chains, parameters).await?)?;
         Ok(ListChainsReply { chains: chains.into_values().collect(), next })
@@ -191,10 +176,9 @@ fn page(page: &Page) -> Result<[Parameter; 3]> {
     ])
 }
 
-/// Returns the maximum number of rows to scan. If the filter accepts all rows, one more than the page size is enough.
-fn walked(page: &Page, all: bool) -> Parameter {
-    let most = i64::try_from(PAGE_SCAN_MAX).unwrap_or(i64::MAX);
-    Parameter::Number(Some(if all { i64::from(page.max).min(most) } else { most } + 1))
+/// Returns the maximum number of rows that one page scans.
+fn scan_max() -> i64 {
+    i64::try_from(PAGE_SCAN_MAX).unwrap_or(i64::MAX)
 }
 
 fn statuses(statuses: &[Status]) -> Parameter {
