@@ -98,7 +98,7 @@ text! {
 text! {
     /// A W3C trace context as text: 1 to 512 bytes without control characters.
     TraceContext, |text| {
-        if text.is_empty() || text.len() > TRACE_MAX_BYTES || text.contains(char::is_control) {
+        if text.is_empty() || text.len() > TRACE_MAX_BYTES || has_control(text) {
             Err(Refusal::TraceInvalid)
         } else {
             Ok(())
@@ -117,11 +117,20 @@ text! {
     }
 }
 
+/// Whether a text contains control characters. Every name and trace context of a reply is checked, and most are ASCII.
+fn has_control(text: &str) -> bool {
+    if text.is_ascii() {
+        text.bytes().any(|byte| byte.is_ascii_control())
+    } else {
+        text.contains(char::is_control)
+    }
+}
+
 fn check_name(text: &str) -> Result<(), Refusal> {
     match text.len() {
         0 => Err(Refusal::NameEmpty),
         length if length > NAME_MAX_BYTES => Err(Refusal::NameTooLong),
-        _ if text.contains(char::is_control) => Err(Refusal::NameWithControl),
+        _ if has_control(text) => Err(Refusal::NameWithControl),
         _ => Ok(()),
     }
 }

@@ -31,11 +31,15 @@ fn encode(context: &SpanContext) -> Option<[u8; LENGTH]> {
     }
     let flags = context.trace_flags() & TraceFlags::SAMPLED;
     let mut text = [b'-'; LENGTH];
-    let mut places = text.iter_mut();
+    let mut at = 0;
     let mut write = |bytes: &[u8]| {
-        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        digits.zip(&mut places).for_each(|(digit, place)| *place = to_hex(digit));
-        places.next();
+        for byte in bytes {
+            if let Some([high, low]) = text.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                (*high, *low) = (to_hex(byte >> 4), to_hex(byte & 15));
+            }
+            at += 2;
+        }
+        at += 1;
     };
     write(&[0]);
     write(&context.trace_id().to_bytes());
@@ -83,20 +87,25 @@ fn read_dash(text: &mut &[u8]) -> Option<()> {
 
 /// Reads lowercase hexadecimal digits.
 fn read_hex<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
+    let (digits, rest) = text.split_at_checked(2 * N)?;
+    *text = rest;
     let mut bytes = [0; N];
-    for byte in &mut bytes {
-        let ([high, low], rest) = text.split_first_chunk()?;
-        *byte = from_hex(*high)? << 4 | from_hex(*low)?;
-        *text = rest;
+    let mut seen = 0;
+    for (byte, digits) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let [high, low] = <[u8; 2]>::try_from(digits).ok()?.map(from_hex);
+        seen |= high | low;
+        *byte = high << 4 | low & 15;
     }
-    Some(bytes)
+    // All digits are checked at once: every start and every attempt reads a context.
+    (seen < 16).then_some(bytes)
 }
 
-const fn from_hex(digit: u8) -> Option<u8> {
+/// Returns the value of a digit, or [`u8::MAX`] if it is none.
+const fn from_hex(digit: u8) -> u8 {
     match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => u8::MAX,
     }
 }
 

@@ -52,6 +52,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod attributes;
+mod blocked;
 pub mod catalogue;
 mod context;
 mod ids;

@@ -43,6 +43,10 @@ impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        // Most jobs are not sampled, and leave the map empty.
+        if self.entries.is_empty() {
+            return None;
+        }
         self.entries.remove(key).map(|(_, value)| value)
     }
 }

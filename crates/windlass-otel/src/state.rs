@@ -1,6 +1,6 @@
 //! Gauges of the store's state. Only one process reports them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,16 +11,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use windlass_core::command::{
-    Count, GetChains, JobFilter, LeaderLock, ListJobs, LockAction, LockState, NextDue, Order, Page,
-    TypeCount, Types as Which,
-};
-use windlass_core::{
-    Capability, ChainId, Client, JobRecord, LockName, Millis, RequestId, Result, Status, Store, Target,
-    Timestamp,
-};
+use windlass_core::command::{Count, LeaderLock, LockAction, LockState, NextDue, TypeCount, Types as Which};
+use windlass_core::{Capability, Client, LockName, Millis, RequestId, Result, Store, Timestamp};
 
 use crate::attributes::{DESTINATION, STATUS};
+use crate::blocked::BlockedByFailed;
 use crate::types::{Types, value};
 
 /// How often the leader queries the store, and the other processes try to become the leader.
@@ -31,12 +26,6 @@ const LOCK_TTL: Millis = Millis::from_secs(30);
 
 /// The name of the leader lock.
 const LOCK: &str = "windlass-telemetry";
-
-/// The maximum number of blocked jobs whose blockers are queried each time.
-const BLOCKED_MAX: usize = 10_000;
-
-/// The number of jobs in a page.
-const PAGE_JOBS: u32 = 1_000;
 
 /// The maximum time for a query of the store, and for releasing the lock.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,8 +70,13 @@ impl StateGauges {
         match meter {
             Some(meter) => {
                 register(meter, types, &state);
-                let watch =
-                    Watch { client, token: RequestId::new(), state: Arc::clone(&state), leads: sender };
+                let watch = Watch {
+                    client,
+                    token: RequestId::new(),
+                    state: Arc::clone(&state),
+                    leads: sender,
+                    blocked: BlockedByFailed::default(),
+                };
                 task = Some(tokio::spawn(watch.run(stopping.clone())));
             }
             None => _ = sender.send_replace(Some(false)),
@@ -127,10 +121,11 @@ struct Watch<S: ?Sized> {
     token: RequestId,
     state: Shown,
     leads: watch::Sender<Option<bool>>,
+    blocked: BlockedByFailed,
 }
 
 impl<S: Store + ?Sized> Watch<S> {
-    async fn run(self, stopping: CancellationToken) {
+    async fn run(mut self, stopping: CancellationToken) {
         let mut has_warned = false;
         while !stopping.is_cancelled() {
             let error = match timeout(TIMEOUT, self.query()).await {
@@ -167,16 +162,18 @@ impl<S: Store + ?Sized> Watch<S> {
     }
 
     /// Queries the state, if this process leads.
-    async fn query(&self) -> Result<Option<State>> {
+    async fn query(&mut self) -> Result<Option<State>> {
         if !self.leads().await? {
+            self.blocked = BlockedByFailed::default();
             return Ok(None);
         }
         let (store, queried_at) = (self.client.store(), Instant::now());
         let types = store.count(Count { types: Which::All }).await?.types;
         let now = store.next_due(NextDue { types: Which::Only(Vec::new()) }).await?.now;
         let blocked_by_failed = if types.iter().any(|count| count.blocked > 0) {
-            self.blocked_by_failed().await?
+            self.blocked.read(store).await?
         } else {
+            self.blocked = BlockedByFailed::default();
             BTreeMap::new()
         };
         Ok(Some(State { types, blocked_by_failed, now, queried_at }))
@@ -194,39 +191,6 @@ impl<S: Store + ?Sized> Watch<S> {
         let Ok(name) = LockName::new(LOCK) else { return Ok(None) };
         let reply = self.client.store().leader_lock(LeaderLock { name, token: self.token, action }).await?;
         Ok(Some(reply.state))
-    }
-
-    /// Counts the blocked jobs that wait for a failed or cancelled chain, among the oldest [`BLOCKED_MAX`] blocked
-    /// jobs: they have waited longest.
-    async fn blocked_by_failed(&self) -> Result<BTreeMap<String, u64>> {
-        let store = self.client.store();
-        let filter = JobFilter { statuses: vec![Status::Blocked], ..JobFilter::default() };
-        let mut jobs = Vec::new();
-        let mut page = Page { order: Order::Oldest, after: None, max: PAGE_JOBS };
-        while jobs.len() < BLOCKED_MAX {
-            let reply = store.list_jobs(ListJobs { filter: filter.clone(), page: page.clone() }).await?;
-            jobs.extend(reply.jobs);
-            match reply.next {
-                Some(next) => page.after = Some(next),
-                None => break,
-            }
-        }
-        let waits = |job: &JobRecord| -> Vec<ChainId> {
-            job.blockers.iter().filter(|blocker| !blocker.resolved).map(|blocker| blocker.chain).collect()
-        };
-        let chains: BTreeSet<ChainId> = jobs.iter().flat_map(waits).collect();
-        let mut failed = BTreeSet::new();
-        for part in chains.into_iter().collect::<Vec<_>>().chunks(100) {
-            let request = GetChains { chains: part.iter().copied().map(Target::Chain).collect() };
-            let found = store.get_chains(request).await?.chains.into_iter().flatten();
-            let is_failed = |status| matches!(status, Status::Failed | Status::Cancelled);
-            failed.extend(found.filter(|chain| is_failed(chain.status())).map(|chain| chain.id));
-        }
-        let mut counts = BTreeMap::new();
-        for job in jobs.iter().filter(|job| waits(job).iter().any(|chain| failed.contains(chain))) {
-            *counts.entry(job.job_type.as_str().to_owned()).or_default() += 1;
-        }
-        Ok(counts)
     }
 }
 

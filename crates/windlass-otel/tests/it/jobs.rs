@@ -17,7 +17,7 @@ pub(crate) struct Order {
 }
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(name = "pack", blocked_by(Label), then(Ship), output = String)]
+#[job(name = "pack", entry, blocked_by(Label), then(Ship), output = String)]
 pub(crate) struct Pack {
     pub(crate) number: u32,
 }

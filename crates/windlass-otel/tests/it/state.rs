@@ -13,7 +13,7 @@ use windlass::{Error, ErrorKind, MemoryStore, plan};
 use windlass_otel::{Prometheus, Telemetry};
 use windlass_testkit::{is_full_run, print_figure};
 
-use crate::jobs::{Label, Order};
+use crate::jobs::{Label, Order, Pack};
 
 /// Environment variable of the processes.
 const FILE: &str = "WINDLASS_TEST_STATE_FILE";
@@ -81,7 +81,7 @@ async fn gauges_show_ages_failures_and_what_they_block() {
     let blocker = client.start(Label { number: 1 }).await.unwrap();
     let order = client.start(Order { number: 1 }).await.unwrap();
     let step = client.step(order).await.unwrap();
-    let job = windlass::next(crate::jobs::Pack { number: 1 }).blocked_by((blocker,));
+    let job = windlass::next(Pack { number: 1 }).blocked_by((blocker,));
     step.of::<Order>().unwrap().then(job).await.unwrap();
     client.step(blocker).await.unwrap().of::<Label>().unwrap().fail("no paper").await.unwrap();
     client.start(Label { number: 2 }).await.unwrap();
@@ -97,6 +97,29 @@ async fn gauges_show_ages_failures_and_what_they_block() {
     has("windlass_state_expired_leases{messaging_destination_name=\"label\"} 0");
     drop(gauges);
     assert!(!prometheus.text().unwrap().contains("windlass_state_jobs{"), "a dropped guard reports nothing");
+}
+
+/// Time is paused, so that each sleep ends after one reading.
+#[tokio::test(start_paused = true)]
+async fn many_blocked_jobs_are_examined_in_steps() {
+    let prometheus = Prometheus::new().unwrap();
+    let telemetry = Telemetry::new().metrics(prometheus.meter_provider());
+    let client = windlass::Client::new(MemoryStore::new());
+    let blocker = client.start(Label { number: 1 }).await.unwrap();
+    let packs = (0..1_500).map(|number| plan(Pack { number }).blocked_by((blocker,)));
+    client.start_many(packs).await.unwrap();
+    client.step(blocker).await.unwrap().of::<Label>().unwrap().fail("no paper").await.unwrap();
+    let gauges = telemetry.watch_state(&client);
+    assert!(gauges.decided().await);
+    // The second reading completes the count. The third one starts another count, and reports the complete one.
+    for expected in [1_000, 1_500, 1_500] {
+        let text = prometheus.text().unwrap();
+        let line =
+            format!("windlass_state_blocked_by_failed{{messaging_destination_name=\"pack\"}} {expected}\n");
+        assert!(text.contains(&line), "{line}{text}");
+        tokio::time::sleep(Duration::from_millis(15_001)).await;
+    }
+    drop(gauges);
 }
 
 /// The cost of one query of the leader. Every 15 s it should be negligible.
