@@ -334,26 +334,27 @@ struct Run {
 impl Run {
     async fn all(self, pages: BoxedPages, entry: Entry) {
         let visited = self.visit(pages).await;
-        let shown = {
-            let mut shown = self.job.shown();
-            shown.state = match visited {
-                Ok(Visited::All) => Progress::Completed,
-                Ok(Visited::Some) => Progress::Aborted,
-                Err(problem) => {
-                    shown.reason = Some(problem.detail().to_owned());
-                    Progress::Failed
-                }
-            };
-            shown.ended_at = Some(Timestamp::now().into());
-            shown.clone()
+        let mut ended = self.job.shown().clone();
+        let word = match visited {
+            Ok(Visited::All) => {
+                ended.state = Progress::Completed;
+                "completed"
+            }
+            Ok(Visited::Some) => {
+                ended.state = Progress::Aborted;
+                "aborted"
+            }
+            Err(problem) => {
+                ended.reason = Some(problem.detail().to_owned());
+                ended.state = Progress::Failed;
+                "failed"
+            }
         };
-        let word = match shown.state {
-            Progress::Aborted => "aborted",
-            Progress::Failed => "failed",
-            Progress::Running | Progress::Completed => "completed",
-        };
-        entry.end(&Outcome { changed: Some(shown.changed), ..Outcome::word(word) }).await;
-        let _ = self.progress.send(frame("bulk", &shown));
+        ended.ended_at = Some(Timestamp::now().into());
+        // First, so that an operation that is shown as ended is in the log.
+        entry.end(&Outcome { changed: Some(ended.changed), ..Outcome::word(word) }).await;
+        *self.job.shown() = ended.clone();
+        let _ = self.progress.send(frame("bulk", &ended));
         self.job.ended.cancel();
     }
 
