@@ -95,8 +95,13 @@ impl Program for Driver {
         &self.program
     }
 
-    fn command_line(&self, _directory: &Path, port: u16) -> Vec<String> {
-        vec![self.program.clone(), format!("--port={port}")]
+    fn command_line(&self, directory: &Path, port: u16) -> Vec<String> {
+        // Browsers leave files in all of these. They are removed together with the directory of the driver.
+        let places =
+            ["TMPDIR", "HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"];
+        let places = places.map(|name| format!("{name}={}", directory.display()));
+        let driver = [self.program.clone(), format!("--port={port}")];
+        ["env".to_owned()].into_iter().chain(places).chain(driver).collect()
     }
 
     async fn answers(&self, directory: &Path, port: u16, _pid: u32) -> bool {
