@@ -11,5 +11,5 @@ pub use access::{Access, Identity};
 pub(crate) use access::{Caller, Kind, Via, authenticate};
 pub(crate) use rate::LoginLimit;
 pub use role::Role;
-pub(crate) use session::COOKIE;
+pub(crate) use session::CookieName;
 pub use token::{Token, TokenError, TokenFile};

@@ -11,6 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::api::Problem;
+use crate::auth::CookieName;
 use crate::server::App;
 
 /// Pages may load scripts, styles and data from this server only, and no inline script.
@@ -72,6 +73,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
     let is_https_only = is_tls && authority(&request).is_ok_and(|host| !is_loopback_name(host.host()));
     let mut response = match checked {
         Ok(facts) => {
+            request.extensions_mut().insert(facts.cookie_name());
             request.extensions_mut().insert(facts);
             next.run(request).await
         }
@@ -170,6 +172,11 @@ impl Facts {
             self.is_https |= protocol.eq_ignore_ascii_case("https");
         }
         Ok(())
+    }
+
+    /// Returns the name of the cookie that has the session.
+    pub(crate) fn cookie_name(&self) -> CookieName {
+        CookieName::new(&self.authority, &self.base, self.is_https)
     }
 
     /// Returns the origin of the pages of this server.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::problem::Problem;
 use super::route::{Answer, Call, Description, Given, Need, NoBody, NoQuery, Route};
 use super::{PREFIX, routes};
-use crate::auth::COOKIE;
+use crate::guard::Facts;
 
 /// Where the schemas of the document are.
 const SCHEMAS: &str = "/components/schemas";
@@ -19,7 +19,7 @@ const SCHEMAS: &str = "/components/schemas";
 pub(crate) struct Document(Value);
 
 pub(crate) async fn get(call: Call, _: Given<NoQuery, NoBody>) -> Result<Document, Problem> {
-    Ok(Document(document(&call.facts.base)))
+    Ok(Document(document(&call.facts)))
 }
 
 impl Answer for Document {
@@ -33,13 +33,16 @@ impl Answer for Document {
     }
 }
 
-/// Returns the document for a router that is mounted under `base`.
-fn document(base: &str) -> Value {
-    // Anyone can ask for it, so it is generated once. Only the path of the router differs.
+/// Returns the document for a router, as the caller reaches it.
+fn document(facts: &Facts) -> Value {
+    // Anyone can ask for it, so it is generated once. Only the path of the router and the name of the cookie differ.
     static GENERATED: OnceLock<Value> = OnceLock::new();
     let mut document = GENERATED.get_or_init(generated).clone();
     if let Some(fields) = document.as_object_mut() {
-        fields.insert("servers".to_owned(), json!([{"url": format!("{base}{PREFIX}")}]));
+        fields.insert("servers".to_owned(), json!([{"url": format!("{}{PREFIX}", facts.base)}]));
+    }
+    if let Some(session) = document.pointer_mut("/components/securitySchemes/session") {
+        *session = json!({"type": "apiKey", "in": "cookie", "name": facts.cookie_name().as_str()});
     }
     document
 }
@@ -73,7 +76,7 @@ fn generated() -> Value {
             "schemas": schemas,
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "session": {},
             },
         },
     })

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::problem::Problem;
 use super::route::{Call, Given, Json, NoBody, NoQuery, WithCookie};
 use crate::audit::{Outcome, Subject};
-use crate::auth::{COOKIE, Caller, Identity, Kind, Role, Via};
+use crate::auth::{Caller, Identity, Kind, Role, Via};
 use crate::guard::Facts;
 use crate::server::App;
 
@@ -128,6 +128,8 @@ fn cookie(call: &Call, id: &str, seconds: u64) -> Result<HeaderValue, Problem> {
     let base = &call.facts.base;
     let path = if base.is_empty() { "/" } else { base.as_str() };
     let secure = if call.facts.is_https { "; Secure" } else { "" };
-    let text = format!("{COOKIE}={id}; HttpOnly; SameSite=Lax; Path={path}; Max-Age={seconds}{secure}");
+    let name = call.facts.cookie_name();
+    let text =
+        format!("{}={id}; HttpOnly; SameSite=Lax; Path={path}; Max-Age={seconds}{secure}", name.as_str());
     HeaderValue::try_from(text).map_err(|_| Problem::internal("the cookie cannot be encoded"))
 }

@@ -7,7 +7,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use super::role::Role;
-use super::session::{Sessions, session_of};
+use super::session::{CookieName, Sessions, session_of};
 use super::token::{Token, TokenFile, sessions_path};
 
 /// Who may use a server, and how callers authenticate. There is no default.
@@ -88,7 +88,7 @@ pub(crate) fn authenticate(access: &Access, request: &Parts) -> Option<Caller> {
                 let token = tokens.find(bearer(request)?)?;
                 return Some(Caller { via: Via::Token, identity: token.into() });
             }
-            let session = session_of(&request.headers)?;
+            let session = session_of(&request.headers, request.extensions.get::<CookieName>()?)?;
             let token = tokens.by_id(&sessions.token(session)?)?;
             Some(Caller { via: Via::Session(session.to_owned()), identity: token.into() })
         }

@@ -1,6 +1,7 @@
 //! Sessions of browsers: a cookie that stands for a token.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,8 +16,43 @@ use windlass_core::Timestamp;
 use super::secret::{Hash, LockedFile, random};
 use super::token::{CHECK_INTERVAL, Stamp, stamp};
 
-/// The name of the cookie.
+/// The beginning of the name of the cookie.
 pub(crate) const COOKIE: &str = "windlass_session";
+
+/// The name of the cookie, for one server. Browsers send a cookie to all ports of a host, so the name contains the port and
+/// the path of the server: two servers on one host do not end each other's sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CookieName(String);
+
+impl CookieName {
+    /// Over HTTPS, the prefix makes browsers refuse a cookie of this name from anyone without HTTPS.
+    pub(crate) fn new(authority: &str, base: &str, is_https: bool) -> Self {
+        let prefix = match (is_https, base.is_empty()) {
+            (false, _) => "",
+            // Only for a cookie of the whole host.
+            (true, true) => "__Host-",
+            (true, false) => "__Secure-",
+        };
+        let mut name = format!("{prefix}{COOKIE}");
+        let port = authority.rsplit_once(':').map(|(_, port)| port);
+        if let Some(port) = port.filter(|port| port.bytes().all(|byte| byte.is_ascii_digit())) {
+            let _ = write!(name, "_{port}");
+        }
+        for byte in base.bytes() {
+            // Different paths have different names.
+            let _ = match byte {
+                b'/' => write!(name, "_"),
+                byte if byte.is_ascii_alphanumeric() => write!(name, "{}", char::from(byte)),
+                byte => write!(name, "-{byte:02x}"),
+            };
+        }
+        Self(name)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 /// How long a session lasts.
 const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
@@ -136,10 +172,10 @@ fn make_room(sessions: &mut HashMap<String, Session>, max: usize, is_counted: im
 
 /// Returns the id of the session in the request's cookies. Of two, a page of a neighbouring host may have set one, so
 /// neither is accepted.
-pub(crate) fn session_of(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn session_of<'a>(headers: &'a HeaderMap, name: &CookieName) -> Option<&'a str> {
     let texts = headers.get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter_map(|(name, value)| (name == COOKIE).then_some(value));
+    let mut values = pairs.filter_map(|(known, value)| (known == name.as_str()).then_some(value));
     let (value, None) = (values.next()?, values.next()) else { return None };
     Some(value)
 }
@@ -175,8 +211,22 @@ mod tests {
     #[test]
     fn two_cookies_are_ambiguous() {
         let headers = |text: &str| HeaderMap::from_iter([(COOKIE_HEADER, text.parse().unwrap())]);
-        assert_eq!(session_of(&headers("a=b; windlass_session=x; c=d")), Some("x"));
-        assert_eq!(session_of(&headers("windlass_session=x; windlass_session=y")), None);
-        assert_eq!(session_of(&headers("windlass_session=x; windlass_session=x")), None);
+        let name = CookieName::new("localhost", "", false);
+        assert_eq!(session_of(&headers("a=b; windlass_session=x; c=d"), &name), Some("x"));
+        assert_eq!(session_of(&headers("windlass_session=x; windlass_session=y"), &name), None);
+        assert_eq!(session_of(&headers("windlass_session=x; windlass_session=x"), &name), None);
+    }
+
+    #[test]
+    fn servers_on_one_host_have_different_cookies() {
+        let name = |authority, base, is_https| CookieName::new(authority, base, is_https).0;
+        assert_eq!(name("[::1]:8080", "", false), "windlass_session_8080");
+        assert_eq!(name("[::1]", "", false), "windlass_session");
+        assert_eq!(name("jobs.example.com", "", true), "__Host-windlass_session");
+        assert_eq!(
+            name("jobs.example.com:8443", "/ops/a_b", true),
+            "__Secure-windlass_session_8443_ops_a-5fb"
+        );
+        assert_ne!(name("localhost", "/a/b", false), name("localhost", "/a_b", false));
     }
 }

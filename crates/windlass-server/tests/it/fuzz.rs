@@ -111,7 +111,7 @@ fn check(runtime: &tokio::runtime::Runtime, api: &Api, request: Request<axum::bo
         assert!(!answer.status.is_server_error(), "{shown}: {} {}", answer.status, answer.json);
         for (name, value) in &answer.headers {
             assert!(
-                name != "set-cookie" || value.to_str().unwrap().starts_with("windlass_session="),
+                name != "set-cookie" || value.to_str().unwrap().starts_with("windlass_session_8080="),
                 "{shown}"
             );
         }

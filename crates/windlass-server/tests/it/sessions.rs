@@ -90,10 +90,10 @@ async fn wrong_expired_and_forged_credentials_are_refused() {
         ("authorization", "Bearer ".to_owned()),
         ("authorization", format!("Basic {}", api.tokens[&Role::Admin])),
         ("authorization", api.tokens[&Role::Admin].clone()),
-        ("cookie", "windlass_session=".to_owned()),
-        ("cookie", format!("windlass_session={}", "0".repeat(64))),
-        ("cookie", format!("windlass_session={}", api.tokens[&Role::Admin])),
-        ("cookie", "windlass_session".to_owned()),
+        ("cookie", "windlass_session_8080=".to_owned()),
+        ("cookie", format!("windlass_session_8080={}", "0".repeat(64))),
+        ("cookie", format!("windlass_session_8080={}", api.tokens[&Role::Admin])),
+        ("cookie", "windlass_session_8080".to_owned()),
     ] {
         let answer = send(router.clone(), get(name, &value)).await;
         let challenge = answer.headers["www-authenticate"].clone();
@@ -254,6 +254,32 @@ async fn cookies_are_secure_and_scoped_behind_tls() {
     let call = api.call(Method::POST, "/session").json(&json!({"token": api.tokens[&Role::Read]}));
     let answer = call.header("x-forwarded-proto", "https").send().await;
     assert!(answer.headers[SET_COOKIE].to_str().unwrap().ends_with("; Secure"));
+}
+
+#[tokio::test]
+async fn servers_on_one_host_have_sessions_of_their_own() {
+    // A browser sends the cookies of all ports of a host.
+    let (one, two) = (Api::new(), Api::new());
+    let mut cookies = Vec::new();
+    for (api, host) in [(&one, "localhost:8080"), (&two, "localhost:8081")] {
+        let call = api.call(Method::POST, "/session").json(&json!({"token": api.tokens[&Role::Read]}));
+        cookies.push(cookie(&call.header("host", host).send().await));
+    }
+    let both = cookies.join("; ");
+    for (api, host) in [(&one, "localhost:8080"), (&two, "localhost:8081")] {
+        api.call(Method::GET, "/session").header("host", host).header(COOKIE, &both).send().await.ok();
+    }
+}
+
+#[tokio::test]
+async fn cookies_have_a_prefix_behind_tls() {
+    let api = Api::with(|server| server.https());
+    let call = api.call(Method::POST, "/session").json(&json!({"token": api.tokens[&Role::Read]}));
+    let answer = call.header("host", "jobs.example.com").send().await;
+    let text = answer.headers[SET_COOKIE].to_str().unwrap().to_owned();
+    assert!(text.starts_with("__Host-windlass_session=") && text.contains("; Path=/;"), "{text}");
+    let call = api.call(Method::GET, "/session").header("host", "jobs.example.com");
+    call.header(COOKIE, &cookie(&answer)).send().await.ok();
 }
 
 #[tokio::test]
