@@ -32,7 +32,7 @@ const WORKERS_EVERY: u64 = 5;
 /// How long the sampler runs after the last client has stopped watching.
 const IDLE: Duration = Duration::from_secs(5 * 60);
 
-/// The number of samples in the history.
+/// The number of samples in the history. Samples that are older than so many intervals are dropped as well.
 const HISTORY_MAX: usize = 450;
 
 /// The number of types in a sample. The sums contain all types.
@@ -103,6 +103,8 @@ pub(crate) struct Cost {
     pub(crate) calls: u64,
     /// The calls per second while someone watches.
     pub(crate) calls_per_second: f64,
+    /// The number of open event streams with samples.
+    pub(crate) streams: usize,
 }
 
 /// Takes samples, and keeps a short history.
@@ -121,7 +123,7 @@ pub(crate) struct Sampler {
 #[derive(Debug)]
 struct State {
     latest: Option<(Instant, Arc<Sample>)>,
-    history: VecDeque<Point>,
+    history: VecDeque<(Instant, Point)>,
     totals: Totals,
     workers: WorkerSums,
     taken: u64,
@@ -176,7 +178,7 @@ impl Sampler {
     }
 
     pub(crate) fn history(&self) -> Vec<Point> {
-        self.state().history.iter().cloned().collect()
+        self.state().history.iter().map(|(_, point)| point.clone()).collect()
     }
 
     pub(crate) fn cost(&self) -> Cost {
@@ -186,6 +188,7 @@ impl Sampler {
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
             calls: self.calls.load(Ordering::Relaxed),
             calls_per_second: calls / self.interval.as_secs_f64(),
+            streams: self.samples.receiver_count(),
         }
     }
 
@@ -222,7 +225,8 @@ impl Sampler {
         } else {
             None
         };
-        let sample = Arc::new(self.state().add(&counts, workers.as_deref()));
+        let history_max = self.interval.saturating_mul(HISTORY_MAX as u32);
+        let sample = Arc::new(self.state().add(&counts, workers.as_deref(), history_max));
         if self.samples.receiver_count() > 0 {
             // Sending fails only if the last client has just left.
             let _ = self.samples.send(frame("sample", &*sample));
@@ -253,7 +257,7 @@ async fn run(sampler: Weak<Sampler>, every: Duration) {
 }
 
 impl State {
-    fn add(&mut self, counts: &CountReply, workers: Option<&[WorkerInfo]>) -> Sample {
+    fn add(&mut self, counts: &CountReply, workers: Option<&[WorkerInfo]>, history_max: Duration) -> Sample {
         let now = Timestamp::now();
         let age = |at: Timestamp| u64::try_from(now.since(at).as_millis()).unwrap_or(u64::MAX);
         self.totals.add(counts);
@@ -287,10 +291,12 @@ impl State {
             ended: self.totals.sums(),
             oldest_ready_ms: counts.types.iter().filter_map(|count| count.oldest_ready).min().map(age),
         };
-        if self.history.len() >= HISTORY_MAX {
+        self.history.push_back((Instant::now(), sums.clone()));
+        while self.history.len() > HISTORY_MAX
+            || self.history.front().is_some_and(|(at, _)| at.elapsed() > history_max)
+        {
             self.history.pop_front();
         }
-        self.history.push_back(sums.clone());
         let (workers, closed_estimated) = (self.workers, counts.closed_estimated);
         let sample = Sample { at: now.into(), sums, types, truncated, workers, closed_estimated };
         self.taken += 1;

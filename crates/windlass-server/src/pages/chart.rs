@@ -11,14 +11,14 @@ use super::format::compact;
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 120.0;
 
-/// Samples further apart than this many intervals are not connected: nobody watched in between.
-const GAP_INTERVALS: f64 = 4.0;
+/// Points: seconds and values.
+pub(super) type Points = Vec<(f64, f64)>;
 
-/// A line of a chart: seconds and values.
+/// A line of a chart, divided at gaps.
 pub(super) struct Series {
     pub(super) name: &'static str,
     pub(super) class: &'static str,
-    pub(super) points: Vec<(f64, f64)>,
+    pub(super) lines: Vec<Points>,
 }
 
 /// A chart of one or more lines.
@@ -31,16 +31,14 @@ pub(super) struct Chart {
     pub(super) series: Vec<Series>,
     /// How the largest value of the axis is written.
     pub(super) axis: fn(f64) -> String,
-    /// The time between two samples, in seconds.
-    pub(super) interval: f64,
 }
 
 impl Chart {
     pub(super) fn draw(&self) -> Markup {
-        let times = self.series.iter().flat_map(|series| series.points.iter().map(|(at, _)| *at));
-        let (from, to) = times.fold((f64::MAX, f64::MIN), |(from, to), at| (from.min(at), to.max(at)));
-        let values = self.series.iter().flat_map(|series| series.points.iter().map(|(_, value)| *value));
-        let top = nice(values.fold(0.0, f64::max));
+        let points = || self.series.iter().flat_map(|series| series.lines.iter().flatten());
+        let (from, to) =
+            points().fold((f64::MAX, f64::MIN), |(from, to), (at, _)| (from.min(*at), to.max(*at)));
+        let top = nice(points().fold(0.0, |top, (_, value)| top.max(*value)));
         let has_line = to > from;
         let name = format!("{}: {} {}", self.title, self.now, self.unit);
         html! {
@@ -53,7 +51,7 @@ impl Chart {
                             aria-label=(name) {
                             line class="grid" x1="0" x2=(WIDTH) y1=(HEIGHT / 2.0) y2=(HEIGHT / 2.0) {}
                             @for series in &self.series {
-                                @let lines = self.lines(series, from, to, top);
+                                @let lines = placed(&series.lines, from, to, top);
                                 path class={ "area " (series.class) } d=(area(&lines)) {}
                                 path class={ "line " (series.class) } d=(line(&lines)) {}
                             }
@@ -72,25 +70,17 @@ impl Chart {
             }
         }
     }
-
-    /// Returns the points of a line in the picture, divided at gaps.
-    fn lines(&self, series: &Series, from: f64, to: f64, top: f64) -> Vec<Vec<(f64, f64)>> {
-        let mut lines: Vec<Vec<(f64, f64)>> = Vec::new();
-        let mut latest: Option<f64> = None;
-        for (at, value) in &series.points {
-            let is_gap = latest.is_none_or(|latest| at - latest > GAP_INTERVALS * self.interval);
-            latest = Some(*at);
-            let point = ((at - from) / (to - from) * WIDTH, HEIGHT - value / top * (HEIGHT - 4.0) - 1.0);
-            match lines.last_mut() {
-                Some(line) if !is_gap => line.push(point),
-                _ => lines.push(vec![point]),
-            }
-        }
-        lines
-    }
 }
 
-fn line(lines: &[Vec<(f64, f64)>]) -> String {
+/// Returns the places of points in the picture.
+fn placed(lines: &[Points], from: f64, to: f64, top: f64) -> Vec<Points> {
+    let place = |(at, value): &(f64, f64)| {
+        ((at - from) / (to - from) * WIDTH, HEIGHT - value / top * (HEIGHT - 4.0) - 1.0)
+    };
+    lines.iter().map(|line| line.iter().map(place).collect()).collect()
+}
+
+fn line(lines: &[Points]) -> String {
     let mut path = String::new();
     for (x, y, command) in lines.iter().flat_map(|line| {
         line.iter().enumerate().map(|(index, (x, y))| (x, y, if index == 0 { 'M' } else { 'L' }))
@@ -100,7 +90,7 @@ fn line(lines: &[Vec<(f64, f64)>]) -> String {
     path
 }
 
-fn area(lines: &[Vec<(f64, f64)>]) -> String {
+fn area(lines: &[Points]) -> String {
     let mut path = String::new();
     for points in lines {
         if let (Some((first, _)), Some((last, _))) = (points.first(), points.last()) {
@@ -137,30 +127,29 @@ pub(super) fn plain_axis(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn chart(points: Vec<(f64, f64)>) -> Chart {
+    fn chart(lines: Vec<Points>) -> Chart {
         Chart {
             title: "Backlog",
             now: "1".to_owned(),
             unit: "jobs",
             note: "",
-            series: vec![Series { name: "a", class: "a", points }],
+            series: vec![Series { name: "a", class: "a", lines }],
             axis: plain_axis,
-            interval: 2.0,
         }
     }
 
     #[test]
-    fn lines_are_divided_at_gaps() {
-        let chart = chart(vec![(0.0, 0.0), (2.0, 1.0), (60.0, 1.0), (62.0, 0.0)]);
-        let lines = chart.lines(&chart.series[0], 0.0, 62.0, 1.0);
-        assert_eq!(lines.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
+    fn lines_are_not_connected() {
+        let chart = chart(vec![vec![(0.0, 0.0), (2.0, 1.0)], vec![(60.0, 1.0), (62.0, 0.0)], Vec::new()]);
+        let lines = placed(&chart.series[0].lines, 0.0, 62.0, 1.0);
         assert_eq!(line(&lines).matches('M').count(), 2);
         assert_eq!(area(&lines).matches('Z').count(), 2);
+        assert!(chart.draw().0.contains("62 s ago"));
     }
 
     #[test]
     fn one_sample_is_no_line() {
-        let html = chart(vec![(0.0, 1.0)]).draw().0;
+        let html = chart(vec![vec![(0.0, 1.0)]]).draw().0;
         assert!(!html.contains("<svg") && html.contains("Waiting for more samples"), "{html}");
         assert!(!chart(Vec::new()).draw().0.contains("NaN"));
     }

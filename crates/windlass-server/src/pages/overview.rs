@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Visit;
-use super::chart::{Chart, Series, plain_axis};
+use super::chart::{Chart, Points, Series, plain_axis};
 use super::format::{compact, counted, duration, number};
 use super::layout::{Page, Refresh, Section};
 use super::part::{empty, type_link};
@@ -18,8 +18,11 @@ const TYPES_SHOWN: usize = 8;
 /// The throughput is an average over this many seconds.
 const RATE_SECONDS: f64 = 10.0;
 
-/// The number of points of a line.
+/// The number of points of a line. The ends of its pieces come on top.
 const POINTS_MAX: usize = 150;
+
+/// Samples further apart than this many intervals are not connected: nobody watched in between.
+const GAP_INTERVALS: f64 = 4.0;
 
 pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
     let Json(overview) = overview::get(visit.call.clone(), visit.given()?).await?;
@@ -112,15 +115,15 @@ fn seconds(point: &Point) -> Option<f64> {
 fn charts(overview: &Overview) -> Markup {
     let interval = overview.sampler.interval_ms as f64 / 1_000.0;
     let points: Vec<_> = overview.history.iter().filter_map(|point| Some((seconds(point)?, point))).collect();
-    let level = |name, class, of: fn(&Point) -> f64| Series {
-        name,
-        class,
-        points: thinned(points.iter().map(|(at, point)| (*at, of(point))).collect()),
+    let pieces = divided(&points, interval);
+    let level = |name, class, of: fn(&Point) -> f64| {
+        let line = |piece: &&[(f64, &Point)]| piece.iter().map(|(at, point)| (*at, of(point))).collect();
+        Series { name, class, lines: thinned(pieces.iter().map(line).collect()) }
     };
-    let rate = |name, class, of: fn(&Point) -> u64| Series {
-        name,
-        class,
-        points: thinned(rates(points.iter().map(|(at, point)| (*at, of(point))))),
+    // A rate over a gap would be an average of what nobody watched.
+    let rate = |name, class, of: fn(&Point) -> u64| {
+        let line = |piece: &&[(f64, &Point)]| rates(piece.iter().map(|(at, point)| (*at, of(point))));
+        Series { name, class, lines: thinned(pieces.iter().map(line).collect()) }
     };
     let throughput = vec![
         rate("completed", "completed", |point| point.ended.completed),
@@ -134,11 +137,9 @@ fn charts(overview: &Overview) -> Markup {
     let latency =
         vec![level("oldest due job", "latency", |point| point.oldest_ready_ms.unwrap_or(0) as f64 / 1_000.0)];
     let sums = &overview.sample.sums;
-    let current: f64 =
-        throughput.iter().filter_map(|series| series.points.last()).map(|(_, value)| value).sum();
-    let chart = |title, now, unit, series, note, axis| {
-        Chart { title, now, unit, note, series, axis, interval }.draw()
-    };
+    let latest = |series: &Series| series.lines.last().and_then(|line| line.last()).map(|(_, value)| *value);
+    let current: f64 = throughput.iter().filter_map(latest).sum();
+    let chart = |title, now, unit, series, note, axis| Chart { title, now, unit, note, series, axis }.draw();
     html! {
         div class="charts" {
             (chart("Throughput", compact(current), "jobs/s", throughput, "", plain_axis))
@@ -173,16 +174,24 @@ fn rates(totals: impl Iterator<Item = (f64, u64)>) -> Vec<(f64, f64)> {
     rates
 }
 
-/// Leaves out points in between, so that a line has few enough. The last point stays.
-fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    let step = points.len().div_ceil(POINTS_MAX).max(1);
-    let offset = points.len().wrapping_sub(1) % step;
-    points
-        .into_iter()
-        .enumerate()
-        .filter(|(index, _)| index % step == offset)
-        .map(|(_, point)| point)
-        .collect()
+/// Divides samples where nobody watched. A store that is slow takes longer than the interval for each of them.
+fn divided<T>(points: &[(f64, T)], interval: f64) -> Vec<&[(f64, T)]> {
+    let mut steps: Vec<_> =
+        points.iter().zip(points.iter().skip(1)).map(|((at, _), (next, _))| next - at).collect();
+    steps.sort_unstable_by(f64::total_cmp);
+    let usual = steps.get(steps.len() / 2).copied().unwrap_or(0.0).max(interval);
+    points.chunk_by(|(at, _), (next, _)| next - at <= GAP_INTERVALS * usual).collect()
+}
+
+/// Leaves out points in between, so that all lines together have few enough. The last point of each stays.
+fn thinned(lines: Vec<Points>) -> Vec<Points> {
+    let step = lines.iter().map(Vec::len).sum::<usize>().div_ceil(POINTS_MAX).max(1);
+    let thin = |line: Points| {
+        let offset = line.len().wrapping_sub(1) % step;
+        let kept = line.into_iter().enumerate().filter(|(index, _)| index % step == offset);
+        kept.map(|(_, point)| point).collect()
+    };
+    lines.into_iter().map(thin).collect()
 }
 
 fn busiest(base: &str, sample: &Sample) -> Markup {
@@ -236,10 +245,24 @@ mod tests {
     }
 
     #[test]
-    fn thinned_lines_keep_their_end() {
-        let points: Vec<_> = (0..1_000_u64).map(|n| (n as f64, 0.0)).collect();
-        let thin = thinned(points);
-        assert!(thin.len() <= POINTS_MAX && thin.last() == Some(&(999.0, 0.0)));
+    fn thinned_lines_keep_their_ends() {
+        let line = |from: u64, to: u64| -> Points { (from..to).map(|n| (n as f64, 0.0)).collect() };
+        let thin = thinned(vec![line(0, 500), line(600, 1_100), Vec::new()]);
+        assert!(thin.iter().map(Vec::len).sum::<usize>() <= POINTS_MAX + 2);
+        let ends: Vec<_> = thin.iter().map(|line| line.last().map(|(at, _)| *at)).collect();
+        assert_eq!(ends, [Some(499.0), Some(1_099.0), None]);
         assert!(thinned(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn lines_are_divided_where_nobody_watched() {
+        let sizes = |times: &[f64]| -> Vec<usize> {
+            let points: Vec<_> = times.iter().map(|at| (*at, ())).collect();
+            divided(&points, 2.0).iter().map(|piece| piece.len()).collect()
+        };
+        assert_eq!(sizes(&[0.0, 2.0, 4.0, 60.0, 62.0]), [3, 2]);
+        // Each sample takes 12 s.
+        assert_eq!(sizes(&[0.0, 12.0, 24.0, 36.0, 600.0, 612.0]), [4, 2]);
+        assert!(sizes(&[]).is_empty());
     }
 }

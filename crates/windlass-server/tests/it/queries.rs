@@ -145,3 +145,13 @@ async fn a_wait_returns_when_the_chain_closes_or_the_time_is_over() {
     let ended = ended.ok();
     assert_eq!((&ended["closed"], &ended["chain"]["output"]["json"]), (&json!(true), &json!([1])));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_history_does_not_reach_over_a_long_pause() {
+    let interval = std::time::Duration::from_secs(1);
+    let api = Api::with(|server| server.sample_interval(interval));
+    api.get("/overview").await.ok();
+    tokio::time::sleep(interval * 3_600).await; // tidy: the time is paused
+    let history = api.get("/overview").await.ok()["history"].as_array().unwrap().len();
+    assert!(history <= 2, "{history} samples, though nobody watched for an hour");
+}
