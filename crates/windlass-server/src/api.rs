@@ -4,6 +4,7 @@ pub(crate) mod bulk;
 pub(crate) mod chains;
 mod chains_change;
 mod events;
+pub(crate) mod excerpt;
 pub(crate) mod filter;
 pub(crate) mod jobs;
 mod listing;

@@ -13,6 +13,7 @@ use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout_at};
 use windlass_core::{JobEvent, JobEventKind, JobEvents};
 
+use crate::api::excerpt::Excerpts;
 use crate::client::BoxedClient;
 
 /// How long events are collected before they are sent.
@@ -31,6 +32,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct JobFeed {
     client: BoxedClient,
+    /// Answers that events make out of date.
+    excerpts: Arc<Excerpts>,
     batches: broadcast::Sender<Arc<Batch>>,
     is_running: Mutex<bool>,
     this: Weak<Self>,
@@ -105,9 +108,10 @@ pub(crate) fn frame(name: &str, data: &impl Serialize) -> Bytes {
 }
 
 impl JobFeed {
-    pub(crate) fn new(client: BoxedClient) -> Arc<Self> {
+    pub(crate) fn new(client: BoxedClient, excerpts: Arc<Excerpts>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             client,
+            excerpts,
             batches: broadcast::channel(BUFFERED).0,
             is_running: Mutex::new(false),
             this: this.clone(),
@@ -137,6 +141,12 @@ impl JobFeed {
     }
 
     fn send(&self, batch: Batch) {
+        // Before the streams: a page that asks after an event must see what has happened.
+        if batch.missed > 0 || batch.has_gap {
+            self.excerpts.clear();
+        } else {
+            self.excerpts.forget(&batch.events.iter().filter_map(|event| event.chain).collect());
+        }
         let _ = self.batches.send(Arc::new(batch));
     }
 }

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{Client, Store};
 
 use crate::api;
+use crate::api::excerpt::Excerpts;
 use crate::audit::AuditLog;
 use crate::auth::{Access, LoginLimit, Role};
 use crate::bulk::Bulk;
@@ -57,6 +58,7 @@ pub(crate) struct App {
     pub(crate) is_https: bool,
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) feed: Arc<JobFeed>,
+    pub(crate) excerpts: Arc<Excerpts>,
     pub(crate) bulk: Bulk,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) streams: Arc<Places>,
@@ -153,10 +155,11 @@ impl Server {
     /// Returns the router, which can be mounted under any path with [`Router::nest`].
     pub fn router(self) -> Router {
         let Self { client, access, rules, audit, trusts_proxy, is_https, stop, heartbeat, .. } = self;
-        let client = BoxedClient(client);
+        let (client, excerpts) = (BoxedClient(client), Arc::<Excerpts>::default());
         let app = Arc::new(App {
             sampler: Sampler::new(client.clone(), self.sample_interval),
-            feed: JobFeed::new(client.clone()),
+            feed: JobFeed::new(client.clone(), Arc::clone(&excerpts)),
+            excerpts,
             bulk: Bulk::new(stop.clone()),
             client,
             access,

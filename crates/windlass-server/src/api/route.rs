@@ -212,12 +212,16 @@ where
         .map_err(|error| Problem::invalid(format!("invalid query: {}", shortened(&error.to_string()))))?;
     let body = if is_change { read(body, need.body_max_bytes()).await? } else { Bytes::new() };
     let body = B::read(&body)?;
-    let call = Call { app, facts, request: parts, caller };
+    let call = Call { app: Arc::clone(&app), facts, request: parts, caller };
     let handling = handler(call, Given { path, query, body });
     let limit = REQUEST_TIMEOUT + WAIT_MAX;
     let answered = if is_change {
         // A change that has begun is completed and logged, even if the client disconnects.
-        let handling = tokio::spawn(handling);
+        let handling = tokio::spawn(async move {
+            let answered = handling.await;
+            app.excerpts.clear();
+            answered
+        });
         match timeout(REQUEST_TIMEOUT, handling).await {
             Ok(Ok(answered)) => Ok(answered),
             Ok(Err(_)) => return Err(Problem::internal("the handler failed: see the log of the server")),

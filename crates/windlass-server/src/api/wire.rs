@@ -10,7 +10,7 @@ use windlass_core::command::{CountReply, TypeCount, WorkerInfo};
 use windlass_core::{JobRecord, Status, Timestamp};
 
 pub(crate) use chain::{Chain, ChainDetails, ChainGraph, ChainPage, Ended};
-pub(crate) use job::{Attempt, Job, JobDetails, JobPage};
+pub(crate) use job::{Attempt, Blocker, Job, JobDetails, JobPage};
 pub(crate) use schedule::{Run, Schedule, ScheduleState};
 
 use super::problem::Problem;

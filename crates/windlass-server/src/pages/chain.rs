@@ -9,31 +9,27 @@ use super::layout::{Page, Refresh, Section};
 use super::part::{
     Action, ago, content, error, facts, head, optional_time, short, short_link, state, time, type_link,
 };
-use crate::api::route::Json;
-use crate::api::wire::{ChainDetails, ChainGraph, Job, State};
-use crate::api::{Problem, chains};
+use crate::api::Problem;
+use crate::api::excerpt::{Excerpt, JobLine};
+use crate::api::wire::{Chain, State, Time};
 use crate::auth::Role;
 
-/// Jobs in the table. Long chains have more: the list of jobs shows them all.
-const JOBS_SHOWN: usize = 50;
-
 pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
-    let Json(details) = chains::get(visit.call.clone(), visit.given()?).await?;
-    let Json(graph) = chains::graph(visit.call.clone(), visit.given()?).await?;
-    let (base, chain) = (visit.base(), &details.chain);
+    let excerpt = visit.call.app.excerpts.get(&visit.call, visit.path.job()?).await?;
+    let (base, chain) = (visit.base(), &Chain::of(&excerpt.chain, visit.call.sight()));
     let title = format!("Chain {}", short(&chain.id));
     let body = html! {
         div id="content" data-part="" {
             p class="crumbs" { a href={ (base) "/chains" } { "Chains" } " / " (type_link(base, "chains", &chain.chain_type)) }
             div class="heading" {
                 h1 { (chain.chain_type) " " (state(chain.state)) }
-                (actions(base, &details, visit.role()))
+                (actions(base, chain, visit.role()))
             }
             p class="full-id" { code { (chain.id) } }
-            @if !details.why.is_empty() { (why(&details.why)) }
+            @if !excerpt.why.is_empty() { (why(&excerpt.why)) }
             (error(chain.error.as_deref(), chain.error_hidden))
-            (about(base, &details))
-            (neighbours(base, &graph))
+            (about(base, chain, excerpt.schedule.as_deref()))
+            (neighbours(base, &excerpt))
             div class="columns" {
                 section class="card" { h2 { "Input" } (content(&chain.input)) }
                 section class="card" {
@@ -44,13 +40,12 @@ pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
                     }
                 }
             }
-            (jobs(base, &details))
+            (jobs(base, &excerpt))
         }
     };
     // A closed chain changes only if someone retries it.
     let refresh = if chain.closed_at.is_some() { Refresh::Slow } else { Refresh::Chain };
-    let chain = Some(details.chain.id.clone());
-    Ok(Page { chain, ..Page::new(title, Section::Chains, refresh, body) })
+    Ok(Page { chain: Some(chain.id.clone()), ..Page::new(title, Section::Chains, refresh, body) })
 }
 
 /// Returns why a job does not run.
@@ -58,13 +53,23 @@ pub(super) fn why(reasons: &[String]) -> Markup {
     html! {
         div class="warning" {
             p { "Why it does not run:" }
-            ul { @for reason in reasons { li { (reason) } } }
+            ul { @for reason in reasons { li { (with_times(reason)) } } }
         }
     }
 }
 
-fn about(base: &str, details: &ChainDetails) -> Markup {
-    let chain = &details.chain;
+/// Returns a text whose times the browser shows in the zone of the viewer.
+fn with_times(text: &str) -> Markup {
+    html! {
+        @for (index, word) in text.split(' ').enumerate() {
+            @if index > 0 { " " }
+            @let at = Time(word.to_owned());
+            @if word.ends_with('Z') && at.parse().is_ok() { (time(&at)) } @else { (word) }
+        }
+    }
+}
+
+fn about(base: &str, chain: &Chain, schedule: Option<&str>) -> Markup {
     let key = html! {
         @match &chain.key {
             Some(key) => {
@@ -81,14 +86,14 @@ fn about(base: &str, details: &ChainDetails) -> Markup {
         ("Key", key),
         ("Kept until", optional_time(chain.retain_until.as_ref())),
     ];
-    if let Some(schedule) = &details.schedule {
+    if let Some(schedule) = schedule {
         about
             .push(("Schedule", html! { a href={ (base) "/schedules/" (encoded(schedule)) } { (schedule) } }));
     }
     html! { section class="card" { (facts(&about)) } }
 }
 
-fn neighbours(base: &str, graph: &ChainGraph) -> Markup {
+fn neighbours(base: &str, graph: &Excerpt) -> Markup {
     html! {
         section class="card" {
             h2 { "Graph" }
@@ -99,30 +104,38 @@ fn neighbours(base: &str, graph: &ChainGraph) -> Markup {
                     span class="resolved" { "no longer waits" }
                 }
             }
-            @if graph.truncated { p class="note" { "There are too many jobs to draw them all." } }
         }
     }
 }
 
-fn jobs(base: &str, details: &ChainDetails) -> Markup {
-    let all = &details.chain_jobs;
+/// Returns the text in place of the jobs that are left out.
+pub(super) fn between(count: u32) -> String {
+    format!("… {} jobs between", super::format::number(u64::from(count)))
+}
+
+fn jobs(base: &str, excerpt: &Excerpt) -> Markup {
+    let all = format!("{base}/jobs?order=oldest&chain={}", excerpt.chain.id);
     html! {
         section class="card" {
             h2 { "Jobs" }
             div class="scroll" tabindex="0" role="region" aria-label="Jobs of the chain" {
                 table class="rows" {
                     (head(&["Step", "Job", "Type", "State", "Attempt", "Started", "Closed"]))
-                    tbody { @for job in all.iter().take(JOBS_SHOWN) { (job_row(base, job)) } }
+                    tbody {
+                        @for job in &excerpt.first { (job_row(base, job)) }
+                        @if excerpt.between > 0 {
+                            tr { td {} td colspan="6" { a href=(all) { (between(excerpt.between)) } } }
+                        }
+                        @for job in &excerpt.newest { (job_row(base, job)) }
+                    }
                 }
             }
-            @if all.len() > JOBS_SHOWN {
-                p { a href={ (base) "/jobs?order=oldest&chain=" (details.chain.id) } { "All jobs of this chain" } }
-            }
+            @if excerpt.between > 0 { p { a href=(all) { "All jobs of this chain" } } }
         }
     }
 }
 
-fn job_row(base: &str, job: &Job) -> Markup {
+fn job_row(base: &str, job: &JobLine) -> Markup {
     html! {
         tr {
             td class="number" { (job.index + 1) }
@@ -138,8 +151,8 @@ fn job_row(base: &str, job: &Job) -> Markup {
 }
 
 /// Returns the buttons that the role and the state permit.
-fn actions(base: &str, details: &ChainDetails, role: Role) -> Markup {
-    let (id, status) = (&details.chain.id, details.chain.status);
+fn actions(base: &str, chain: &Chain, role: Role) -> Markup {
+    let (id, status) = (&chain.id, chain.status);
     let path = |action: &str| format!("/chains/{id}/{action}");
     let mut actions = Vec::new();
     if role >= Role::Operate {
@@ -154,7 +167,7 @@ fn actions(base: &str, details: &ChainDetails, role: Role) -> Markup {
             }
             _ => {}
         }
-        if details.chain.closed_at.is_none() {
+        if chain.closed_at.is_none() {
             let text = "A cancelled chain does not run again, unless it is retried.";
             let cancel = Action::post("Cancel", path("cancel"), "Cancel this chain?", text).dangerous();
             let option = (status == State::Running).then_some(("Ask the running job to stop", "running"));

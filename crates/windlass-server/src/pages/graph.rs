@@ -6,19 +6,14 @@
 use maud::{Markup, html};
 
 use super::part::{short, word};
-use crate::api::wire::{Chain, ChainGraph, Job, State};
+use crate::api::excerpt::{ChainLine, Excerpt, JobLine, SIDE_MAX};
+use crate::api::wire::State;
 
 const NODE_WIDTH: f64 = 230.0;
 const NODE_HEIGHT: f64 = 58.0;
 const ROW: f64 = 86.0;
 const COLUMN_GAP: f64 = 70.0;
 const MARGIN: f64 = 8.0;
-
-/// More jobs are left out of the middle of the picture.
-const JOBS_MAX: usize = 40;
-
-/// More blockers of one job, or dependents of the chain, are summed up.
-const SIDE_MAX: usize = 12;
 
 /// Characters of a type that fit into a node.
 const TYPE_CHARS: usize = 26;
@@ -51,16 +46,17 @@ struct Picture {
 }
 
 /// Returns the picture of a chain.
-pub(super) fn draw(base: &str, graph: &ChainGraph) -> Markup {
+pub(super) fn draw(base: &str, graph: &Excerpt) -> Markup {
     let picture = Picture::of(base, graph);
     let has_right = !graph.dependents.is_empty();
     let width = if has_right { picture.right } else { picture.middle } + NODE_WIDTH + MARGIN;
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let height = (picture.rows as f64 - 1.0) * ROW + NODE_HEIGHT + 2.0 * MARGIN;
-    let jobs = graph.jobs.len();
     let name = format!(
-        "Graph of the chain: {jobs} jobs, waits for {} chains, {} jobs wait for it. The tables below have the same content.",
+        "Graph of the chain: {} jobs, waits for {} chains, {}{} jobs wait for it. The tables below have the same content.",
+        graph.chain.latest.index + 1,
         graph.blockers.len(),
+        if graph.has_more_dependents { "more than " } else { "" },
         graph.dependents.len()
     );
     html! {
@@ -79,12 +75,12 @@ pub(super) fn draw(base: &str, graph: &ChainGraph) -> Markup {
 }
 
 impl Picture {
-    fn of(base: &str, graph: &ChainGraph) -> Self {
-        let has_blockers = graph.jobs.iter().any(|job| !job.blockers.is_empty());
+    fn of(base: &str, graph: &Excerpt) -> Self {
+        let has_blockers = graph.first.iter().chain(&graph.newest).any(|job| !job.blockers.is_empty());
         let middle = if has_blockers { MARGIN + NODE_WIDTH + COLUMN_GAP } else { MARGIN };
         let mut picture = Self { middle, right: middle + NODE_WIDTH + COLUMN_GAP, ..Self::default() };
         let mut above: Option<f64> = None;
-        for shown in shown_jobs(&graph.jobs) {
+        for shown in shown_jobs(graph) {
             let row = picture.rows;
             let y = top(row);
             match shown {
@@ -93,8 +89,8 @@ impl Picture {
                     let beside = picture.blockers(base, graph, job, row);
                     picture.rows = row + beside.max(1);
                 }
-                Shown::Left(count) => {
-                    picture.nodes.push(Node::plain(middle, y, format!("{count} more jobs")));
+                Shown::Between(count) => {
+                    picture.nodes.push(Node::plain(middle, y, super::chain::between(count)));
                     picture.rows = row + 1;
                 }
             }
@@ -112,7 +108,7 @@ impl Picture {
     }
 
     /// Draws the chains that a job waits for. Returns the number of their rows.
-    fn blockers(&mut self, base: &str, graph: &ChainGraph, job: &Job, row: usize) -> usize {
+    fn blockers(&mut self, base: &str, graph: &Excerpt, job: &JobLine, row: usize) -> usize {
         let shown = job.blockers.len().min(SIDE_MAX);
         let is_cut = shown < job.blockers.len();
         let job_y = top(row);
@@ -134,41 +130,34 @@ impl Picture {
     }
 
     /// Draws the jobs that wait for the chain, beside its latest job.
-    fn dependents(&mut self, base: &str, graph: &ChainGraph, latest_y: f64) {
+    fn dependents(&mut self, base: &str, graph: &Excerpt, latest_y: f64) {
         let row = self.nodes.iter().filter(|node| node.is_own).count().saturating_sub(1);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a row of the picture")]
         let row = row.max(((latest_y - MARGIN) / ROW).round() as usize);
-        for (index, job) in graph.dependents.iter().take(SIDE_MAX).enumerate() {
+        let own = graph.chain.id.to_string();
+        for (index, job) in graph.dependents.iter().enumerate() {
             let y = top(row + index);
             self.nodes.push(Node::of_job(base, job, self.right, y, false));
-            let is_resolved =
-                job.blockers.iter().any(|blocker| blocker.chain == graph.chain.id && blocker.resolved);
+            let is_resolved = job.blockers.iter().any(|blocker| blocker.chain == own && blocker.resolved);
             let class = if is_resolved { "resolved" } else { "waits" };
             self.edges.push(side_edge((self.middle + NODE_WIDTH, latest_y), (self.right, y), class));
         }
-        let shown = graph.dependents.len().min(SIDE_MAX);
-        let left = graph.dependents.len() - shown;
-        if left > 0 {
-            self.nodes.push(Node::plain(self.right, top(row + shown), format!("{left} more jobs")));
+        let shown = graph.dependents.len();
+        if graph.has_more_dependents {
+            self.nodes.push(Node::plain(self.right, top(row + shown), "… more jobs".to_owned()));
         }
-        self.rows = self.rows.max(row + shown + usize::from(left > 0));
+        self.rows = self.rows.max(row + shown + usize::from(graph.has_more_dependents));
     }
 }
 
 enum Shown<'a> {
-    Job(&'a Job),
-    Left(usize),
+    Job(&'a JobLine),
+    Between(u32),
 }
 
-/// Leaves out jobs in the middle of a long chain.
-fn shown_jobs(jobs: &[Job]) -> Vec<Shown<'_>> {
-    if jobs.len() <= JOBS_MAX {
-        return jobs.iter().map(Shown::Job).collect();
-    }
-    let half = JOBS_MAX / 2;
-    let first = jobs.iter().take(half).map(Shown::Job);
-    let last = jobs.iter().skip(jobs.len() - half).map(Shown::Job);
-    first.chain([Shown::Left(jobs.len() - 2 * half)]).chain(last).collect()
+fn shown_jobs(graph: &Excerpt) -> impl Iterator<Item = Shown<'_>> {
+    let between = (graph.between > 0).then_some(Shown::Between(graph.between));
+    graph.first.iter().map(Shown::Job).chain(between).chain(graph.newest.iter().map(Shown::Job))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
@@ -184,7 +173,7 @@ fn side_edge((x, y): (f64, f64), (to_x, to_y): (f64, f64), class: &'static str) 
 }
 
 impl Node {
-    fn of_job(base: &str, job: &Job, x: f64, y: f64, is_own: bool) -> Self {
+    fn of_job(base: &str, job: &JobLine, x: f64, y: f64, is_own: bool) -> Self {
         let attempt = if job.attempt > 1 { format!(" · attempt {}", job.attempt) } else { String::new() };
         Self {
             x,
@@ -197,7 +186,7 @@ impl Node {
         }
     }
 
-    fn of_chain(base: &str, chain: &Chain, x: f64, y: f64) -> Self {
+    fn of_chain(base: &str, chain: &ChainLine, x: f64, y: f64) -> Self {
         Self {
             x,
             y,

@@ -5,6 +5,7 @@ mod harness;
 
 mod audit;
 mod bulk;
+mod chain_page;
 mod changes;
 mod events;
 mod faults;
