@@ -5,20 +5,22 @@
 // Lock opens it and passes the events on through a BroadcastChannel. When the tab is closed, another one gets the lock.
 
 const base = document.body.dataset.base;
-const kind = document.body.dataset.refresh;
-const chain = document.body.dataset.chain;
 const name = `windlass-events:${base}`;
+
+/** When the page is fetched again. It may change: a chain that closes changes less often. */
+const kind = () => document.body.dataset.refresh;
 
 /** The least time between two fetches, by the kind of page, in milliseconds. */
 const pauses = { sample: 1000, list: 5000, slow: 10000, chain: 1000, bulk: 500 };
 
-/** A stream without an event for this long is dead. The server sends a heartbeat every 15 s. */
-const SILENCE_MS = 45000;
+/** A stream without an event for this long is dead: the server has left out three heartbeats. */
+const SILENCE_MS = 3 * Number(document.body.dataset.heartbeat);
 
 /** The longest time that a fetch of the page may take. The server answers each request within 30 s. */
 const FETCH_MS = 40000;
 
 let afterUpdate = () => {};
+let afterKind = () => {};
 let isPaused = false;
 let latestSums = "";
 let fetchedAt = Date.now();
@@ -57,19 +59,29 @@ export async function refresh({ evenPaused = true } = {}) {
   }
 }
 
+/** What a viewer may have scrolled. */
+const scrolling = ".scroll, pre";
+
 function replace(page) {
+  // A proxy may answer instead of the server.
+  if (!page.body.dataset.refresh) return;
   // Another version of the server has other scripts.
   const script = (root) => root.querySelector("script[type=module]")?.getAttribute("src");
   if (script(page) && script(page) !== script(document)) return location.reload();
+  // A page that reports a problem has little in common with the page itself.
+  if ("problem" in document.body.dataset && !("problem" in page.body.dataset)) return location.reload();
   document.title = page.title;
+  const before = kind();
+  document.body.dataset.refresh = page.body.dataset.refresh;
+  if (kind() !== before) afterKind();
   for (const part of document.querySelectorAll("[data-part]")) {
     const next = page.getElementById(part.id);
     if (!next || shown.get(part.id) === next.innerHTML) continue;
     shown.set(part.id, next.innerHTML);
     const focus = focusIn(part);
-    const scrolled = [...part.querySelectorAll(".scroll")].map((element) => element.scrollLeft);
+    const scrolled = [...part.querySelectorAll(scrolling)].map(({ scrollLeft, scrollTop }) => [scrollLeft, scrollTop]);
     part.replaceChildren(...document.adoptNode(next).childNodes);
-    part.querySelectorAll(".scroll").forEach((element, index) => (element.scrollLeft = scrolled[index] ?? 0));
+    part.querySelectorAll(scrolling).forEach((element, index) => element.scrollTo(...(scrolled[index] ?? [0, 0])));
     afterUpdate(part);
     focus?.(part);
   }
@@ -90,9 +102,9 @@ function focusIn(part) {
 
 /** Plans a fetch, not too soon after the one before. */
 function plan() {
-  if (planned || isPaused || kind === "never" || document.hidden) return;
+  if (planned || isPaused || kind() === "never" || document.hidden) return;
   const isBusy = document.querySelector("dialog[open]") || String(getSelection()) !== "";
-  const wait = Math.max(pauses[kind] - (Date.now() - fetchedAt), isBusy ? 1000 : 0, 0);
+  const wait = Math.max(pauses[kind()] - (Date.now() - fetchedAt), isBusy ? 1000 : 0, 0);
   planned = setTimeout(() => {
     planned = 0;
     if (document.querySelector("dialog[open]") || String(getSelection()) !== "") plan();
@@ -103,19 +115,19 @@ function plan() {
 function onEvent(type, data) {
   if (type === "state") return showState(data);
   if (type === "resync") return plan();
-  if (type === "bulk" && kind === "bulk") return plan();
-  if (type === "jobs" && kind === "chain") {
+  if (type === "bulk" && kind() === "bulk") return plan();
+  if (type === "jobs" && kind() === "chain") {
     const { events, missed } = JSON.parse(data);
     // On a busy store, every message misses some events. They rarely concern this chain.
     const mayBeMissed = missed > 0 && Date.now() - fetchedAt > pauses.slow;
-    if (mayBeMissed || events.some((event) => event.chain === chain)) plan();
+    if (mayBeMissed || events.some((event) => event.chain === document.body.dataset.chain)) plan();
     return;
   }
   if (type !== "sample") return;
   // Events of jobs can be lost, and not every store sends them.
-  const isOld = kind === "chain" && Date.now() - fetchedAt > pauses.slow;
-  if (kind === "sample" || kind === "slow" || isOld) return plan();
-  if (kind === "list") {
+  const isOld = kind() === "chain" && Date.now() - fetchedAt > pauses.slow;
+  if (kind() === "sample" || kind() === "slow" || isOld) return plan();
+  if (kind() === "list") {
     const { at, oldest_ready_ms, ...sums } = JSON.parse(data).sums;
     const text = JSON.stringify(sums);
     if (text !== latestSums) plan();
@@ -144,7 +156,7 @@ export function togglePause() {
 }
 
 /** The topics that this page needs besides the usual ones. */
-const wanted = kind === "chain" ? ["jobs"] : [];
+const wanted = () => (kind() === "chain" ? ["jobs"] : []);
 
 /** The stream of this browser. Only the tab that holds the lock runs it. */
 class Stream {
@@ -158,7 +170,7 @@ class Stream {
 
   /** Forgets the topics of other tabs, and asks for them again: a topic that nobody needs costs the workers. */
   forget() {
-    this.wants = new Set(["samples", "bulk", ...wanted]);
+    this.wants = new Set(["samples", "bulk", ...wanted()]);
     this.call();
     clearTimeout(this.narrowing);
     this.narrowing = setTimeout(() => this.narrow(), 1000);
@@ -228,6 +240,12 @@ class Stream {
     if (this.source && topics.some((topic) => !this.topics.has(topic))) this.open();
   }
 
+  /** This tab needs other topics than before. */
+  change() {
+    if (wanted().length) this.want(wanted());
+    else this.forget();
+  }
+
   /** All tabs have answered: opens a stream without the topics that none of them needs. */
   narrow() {
     if (this.source && this.topics.size > this.wants.size) this.open();
@@ -248,13 +266,13 @@ function share() {
   let isGone = false;
   const follow = () => {
     clearTimeout(silence);
-    silence = setTimeout(takeOver, SILENCE_MS + 15000);
+    silence = setTimeout(takeOver, SILENCE_MS * 4 / 3);
   };
   channel.onmessage = ({ data }) => {
     follow();
     if (data.want) stream?.want(data.want);
     else if (data.drop) stream?.forget();
-    else if (data.calls) channel.postMessage({ want: wanted });
+    else if (data.calls) channel.postMessage({ want: wanted() });
     else receive(data.type, data.data);
   };
   const end = () => {
@@ -276,7 +294,7 @@ function share() {
   // The request fails if another tab has taken over.
   const begin = (options = {}) => {
     navigator.locks.request(name, options, lead).catch(end);
-    channel.postMessage({ want: wanted });
+    channel.postMessage({ want: wanted() });
     follow();
   };
   // The tab that leads is suspended: it holds the lock, but passes nothing on.
@@ -285,9 +303,13 @@ function share() {
     showState("wait");
     begin({ steal: true });
   }
+  afterKind = () => {
+    stream?.change();
+    channel.postMessage(wanted().length ? { want: wanted() } : { drop: true });
+  };
   addEventListener("pagehide", () => {
     isGone = true;
-    if (wanted.length) channel.postMessage({ drop: true });
+    if (wanted().length) channel.postMessage({ drop: true });
     end();
     release?.();
   });
@@ -315,6 +337,7 @@ export function startLive(update) {
     stream = new Stream(receive);
     stream.open();
   };
+  afterKind = () => stream.change();
   addEventListener("pagehide", () => stream.end());
   addEventListener("pageshow", (event) => event.persisted && begin());
   begin();

@@ -15,6 +15,8 @@ pub(super) struct Page {
     pub(super) refresh: Refresh,
     /// The chain that the page shows.
     pub(super) chain: Option<String>,
+    /// Whether the page only reports a problem.
+    pub(super) is_problem: bool,
 }
 
 /// The part of the navigation that a page belongs to.
@@ -77,11 +79,13 @@ pub(super) struct Shell {
     role: Role,
     has_login: bool,
     searched: String,
+    /// The time between two heartbeats of an event stream, in milliseconds.
+    heartbeat_ms: u128,
 }
 
 impl Page {
     pub(super) fn new(title: impl Into<String>, section: Section, refresh: Refresh, body: Markup) -> Self {
-        Self { title: title.into(), section, body, refresh, chain: None }
+        Self { title: title.into(), section, body, refresh, chain: None, is_problem: false }
     }
 }
 
@@ -90,7 +94,8 @@ impl Shell {
         let name = visit.call.caller().map(|caller| caller.identity.name.clone()).unwrap_or_default();
         let has_login = matches!(visit.call.app.access.0, Kind::Tokens { .. });
         let searched = visit.pairs.get("key").unwrap_or_default().to_owned();
-        Self { base: visit.base().to_owned(), name, role: visit.role(), has_login, searched }
+        let heartbeat_ms = visit.call.app.heartbeat.every.as_millis();
+        Self { base: visit.base().to_owned(), name, role: visit.role(), has_login, searched, heartbeat_ms }
     }
 
     pub(super) fn render(&self, page: &Page) -> Markup {
@@ -125,7 +130,7 @@ impl Shell {
             (help())
             div id="notice" role="status" aria-live="polite" {}
         };
-        document(base, page, &inner)
+        document(base, page, Some(self.heartbeat_ms), &inner)
     }
 
     fn navigation(&self, section: Section) -> Markup {
@@ -156,7 +161,7 @@ pub(super) fn home(base: &str) -> &str {
     if base.is_empty() { "/" } else { base }
 }
 
-fn document(base: &str, page: &Page, inner: &Markup) -> Markup {
+fn document(base: &str, page: &Page, heartbeat_ms: Option<u128>, inner: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -171,7 +176,8 @@ fn document(base: &str, page: &Page, inner: &Markup) -> Markup {
                 script src=(asset::path(base, "theme.js")) {}
                 script type="module" src=(asset::path(base, "dashboard.js")) {}
             }
-            body data-base=(base) data-refresh=(page.refresh.as_str()) data-chain=[page.chain.as_deref()] {
+            body data-base=(base) data-refresh=(page.refresh.as_str()) data-chain=[page.chain.as_deref()]
+                data-heartbeat=[heartbeat_ms] data-problem=[page.is_problem.then_some("")] {
                 a class="skip" href="#main" { "Skip to content" }
                 (inner)
             }
@@ -190,7 +196,7 @@ pub(super) fn bare(base: &str, page: &Page) -> Markup {
             (page.body)
         }
     };
-    document(base, page, &inner)
+    document(base, page, None, &inner)
 }
 
 /// Returns a page that reports a problem.
@@ -206,7 +212,7 @@ pub(super) fn problem(problem: &Problem, base: &str) -> Page {
             }
         }
     };
-    Page::new(problem.title(), Section::None, refresh, body)
+    Page { is_problem: true, ..Page::new(problem.title(), Section::None, refresh, body) }
 }
 
 fn confirmation() -> Markup {
@@ -248,6 +254,10 @@ fn help() -> Markup {
                 h2 id="help-title" { "Keyboard shortcuts" }
                 dl class="keys" {
                     @for (key, what) in keys { dt { kbd { (key) } } dd { (what) } }
+                }
+                label class="check" {
+                    input type="checkbox" id="shortcuts" checked autocomplete="off";
+                    span { "Use keyboard shortcuts" }
                 }
                 div class="buttons" { button type="submit" class="primary" { "Close" } }
             }

@@ -51,6 +51,11 @@ async fn pages_recover_when_the_store_is_restarted() {
     browser.until(IS_LIVE).await;
     browser.eval("(window.untouched = true, 0)").await;
     postgres.crash().await;
+    // A page that is opened while the store is away recovers, too.
+    browser.new_tab().await;
+    browser.goto(&site.url("/chains?type=placed-first")).await;
+    browser.until("'problem' in document.body.dataset").await;
+    browser.first_tab().await;
     postgres.restart().await;
     wait_until("the store answers again", Duration::from_secs(60), async || {
         site.api.post("/chains", json!({"type": "placed-later"})).await.status.is_success()
@@ -58,5 +63,8 @@ async fn pages_recover_when_the_store_is_restarted() {
     .await;
     browser.until_text("placed-later").await;
     assert_eq!(browser.eval("window.untouched").await, true, "the page was not loaded again");
+    browser.other_tab().await;
+    browser.until("document.getElementById('filter') && document.body.dataset.refresh === 'list'").await;
+    browser.until_text("placed-first").await;
     browser.close().await;
 }
