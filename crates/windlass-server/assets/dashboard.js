@@ -18,6 +18,11 @@ export function showTimes(root = document) {
     if (element.textContent !== text) element.textContent = text;
     element.title = exactTime.format(time);
   }
+  for (const element of root.querySelectorAll("a[data-at]")) {
+    const text = `${element.dataset.outcome} at ${exactTime.format(new Date(element.dataset.at))}`;
+    element.title = text;
+    element.setAttribute("aria-label", text);
+  }
 }
 
 function relative(time) {
@@ -33,17 +38,20 @@ function convertPickers() {
   if (!form) return;
   const pickers = form.querySelectorAll("input[type=datetime-local]");
   for (const picker of pickers) {
-    if (!picker.value) continue;
-    const time = new Date(`${picker.value}Z`);
+    // The attribute, because a browser may restore a value that was converted before.
+    const given = picker.getAttribute("value");
+    const time = new Date(`${given}Z`);
+    if (!given || Number.isNaN(time.getTime())) continue;
     picker.value = new Date(time - time.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
   }
   for (const zone of form.querySelectorAll("[data-zone]")) zone.textContent = "your time";
-  form.addEventListener("formdata", (event) => {
-    for (const [name, value] of [...event.formData]) {
-      const isPicker = form.elements[name]?.type === "datetime-local";
-      // Fields that are not used would only make the address longer.
-      if (!value) event.formData.delete(name);
-      else if (isPicker) event.formData.set(name, new Date(value).toISOString().replace(/\.\d+/, ""));
+  const names = new Set([...pickers].map((picker) => picker.name));
+  form.addEventListener("formdata", ({ formData }) => {
+    // Fields that are not used would only make the address longer.
+    const used = [...formData].filter(([, value]) => value);
+    for (const name of new Set(formData.keys())) formData.delete(name);
+    for (const [name, value] of used) {
+      formData.append(name, names.has(name) ? new Date(value).toISOString().replace(/\.\d+/, "") : value);
     }
   });
 }
@@ -54,11 +62,33 @@ function changeTheme() {
     ? root.dataset.theme === "dark"
     : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = isDark ? "light" : "dark";
+  keep("windlass-theme", root.dataset.theme);
+}
+
+function keep(name, value) {
   try {
-    localStorage.setItem("windlass-theme", root.dataset.theme);
+    localStorage.setItem(name, value);
   } catch {
     // Without storage, the choice lasts as long as the page.
   }
+}
+
+/** Shortcuts of one key can be turned off: voice control and unsteady hands press keys by accident. */
+let hasShortcuts = true;
+
+function startShortcuts() {
+  try {
+    hasShortcuts = localStorage.getItem("windlass-shortcuts") !== "off";
+  } catch {
+    // Without storage, there was no choice.
+  }
+  const box = document.getElementById("shortcuts");
+  if (box) box.checked = hasShortcuts;
+  box?.addEventListener("change", () => {
+    hasShortcuts = box.checked;
+    keep("windlass-shortcuts", hasShortcuts ? "on" : "off");
+  });
+  document.addEventListener("keydown", onKey);
 }
 
 function openHelp() {
@@ -92,6 +122,7 @@ function onKey(event) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
+  if (!hasShortcuts) return;
   if (awaitsPage > Date.now()) {
     awaitsPage = 0;
     const link = document.querySelector(`nav a[data-shortcut="${CSS.escape(event.key)}"]`);
@@ -115,7 +146,7 @@ function onKey(event) {
 showTimes();
 setInterval(showTimes, 10000);
 convertPickers();
-document.addEventListener("keydown", onKey);
+startShortcuts();
 document.getElementById("theme")?.addEventListener("click", changeTheme);
 document.getElementById("help-open")?.addEventListener("click", openHelp);
 if (document.getElementById("live")) {

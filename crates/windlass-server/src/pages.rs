@@ -9,6 +9,7 @@ mod chain;
 mod chart;
 mod filter;
 mod find;
+mod form;
 mod format;
 mod graph;
 mod job;

@@ -48,6 +48,11 @@ impl Pairs {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns all values of a parameter that can be repeated.
+    pub(super) fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -57,6 +62,13 @@ impl Pairs {
         let mut pairs = self.0.clone();
         pairs.retain(|(known, _)| known != name);
         pairs.extend(value.map(|value| (name.to_owned(), value.to_owned())));
+        Self(pairs)
+    }
+
+    /// Returns the parameters without one value of one of them.
+    pub(super) fn without(&self, name: &str, value: &str) -> Self {
+        let mut pairs = self.0.clone();
+        pairs.retain(|(known, is)| (known.as_str(), is.as_str()) != (name, value));
         Self(pairs)
     }
 

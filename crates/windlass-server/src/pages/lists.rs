@@ -4,7 +4,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use super::Visit;
-use super::filter::{PERIODS, Pairs};
+use super::filter::Pairs;
+use super::form::{CHAINS, JOBS, Kind, form};
 use super::layout::{Page, Refresh, Section};
 use super::part::{Action, ago, empty, short_link, state, type_link};
 use crate::api::filter::{ChainQuery, JobQuery};
@@ -14,22 +15,8 @@ use crate::api::{Problem, chains, jobs as api_jobs};
 use crate::auth::Role;
 use crate::bulk;
 
-/// States to filter by.
-const STATES: [&str; 9] =
-    ["pending", "scheduled", "failing", "running", "stopping", "blocked", "completed", "failed", "cancelled"];
-
 /// The number of rows on a page.
 const ROWS: &str = "25";
-
-/// A list: the path of its page, and what its rows are called.
-#[derive(Clone, Copy)]
-struct Kind {
-    path: &'static str,
-    noun: &'static str,
-}
-
-const JOBS: Kind = Kind { path: "/jobs", noun: "jobs" };
-const CHAINS: Kind = Kind { path: "/chains", noun: "chains" };
 
 pub(super) async fn jobs(visit: Visit) -> Result<Page, Problem> {
     let query = visit.given_with::<JobQuery>(&listed(&visit)?)?;
@@ -152,67 +139,6 @@ fn table(visit: &Visit, kind: Kind, head: &[&str], rows: usize, next: Option<&st
             }
         }
     }
-}
-
-/// Returns the filter of a list. It is a form, so filters are in the address.
-async fn form(visit: &Visit, kind: Kind) -> Result<Markup, Problem> {
-    let (base, pairs) = (visit.base(), &visit.pairs);
-    let value = |name: &str| pairs.get(name).unwrap_or_default().to_owned();
-    // The names of the types come from the latest sample, which costs nothing.
-    let sample = visit.call.app.sampler.latest().await?;
-    let has_times = ["created_from", "created_to"].iter().any(|name| pairs.get(name).is_some());
-    let is_chains = kind.path == CHAINS.path;
-    Ok(html! {
-        form class="filter card" id="filter" method="get" action={ (base) (kind.path) } {
-            (choice("State", "status", "any", &value("status"), &STATES.map(|state| (state, state))))
-            div {
-                label for="type" { @if is_chains { "Type of the first job" } @else { "Type" } }
-                input id="type" name="type" list="types" value=(value("type")) placeholder="any" autocomplete="off";
-                datalist id="types" { @for known in &sample.types { option value=(known.count.job_type) {} } }
-            }
-            @if is_chains {
-                div {
-                    label for="key" { "Key (exact)" }
-                    input id="key" name="key" value=(value("key")) placeholder="any" autocomplete="off"
-                        spellcheck="false";
-                }
-            }
-            (choice("Created", "within", "at any time", &value("within"), &PERIODS.map(|(key, name, _)| (key, name))))
-            (choice("Order", "order", "newest first", &value("order"), &[("oldest", "oldest first")]))
-            details open[has_times] {
-                summary { "Exact times" }
-                @for (name, text) in [("created_from", "Created from"), ("created_to", "Created to")] {
-                    div {
-                        label for=(name) { (text) " (" span data-zone="" { "UTC" } ")" }
-                        input id=(name) name=(name) type="datetime-local" step="1" value=(picked(pairs, name));
-                    }
-                }
-            }
-            @if let Some(chain) = pairs.get("chain") { input type="hidden" name="chain" value=(chain); }
-            div class="buttons" {
-                button type="submit" class="primary" { "Apply" }
-                @if !pairs.is_empty() { a class="button" href={ (base) (kind.path) } { "Clear" } }
-            }
-        }
-    })
-}
-
-fn choice(text: &str, name: &str, none: &str, chosen: &str, options: &[(&str, &str)]) -> Markup {
-    html! {
-        div {
-            label for=(name) { (text) }
-            select id=(name) name=(name) {
-                option value="" { (none) }
-                @for (value, text) in options { option value=(value) selected[*value == chosen] { (text) } }
-            }
-        }
-    }
-}
-
-/// Returns a time for a date picker, which takes no zone.
-fn picked(pairs: &Pairs, name: &str) -> String {
-    let time = pairs.get(name).unwrap_or_default();
-    time.get(..19).unwrap_or(time).trim_end_matches('Z').to_owned()
 }
 
 /// Returns the buttons that change all chains that match the filter.

@@ -71,6 +71,7 @@ fn dots(base: &str, runs: &[Run]) -> Markup {
             @for run in latest {
                 @let outcome = word(&run.outcome);
                 a class={ "run " (outcome) } href={ (base) "/chains/" (run.chain) }
+                    data-outcome=(outcome) data-at=(run.at.0)
                     title={ (outcome) " at " (run.at.0) } aria-label={ (outcome) " at " (run.at.0) } {}
             }
         }

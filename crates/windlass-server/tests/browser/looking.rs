@@ -93,8 +93,36 @@ async fn keys_lead_through_the_pages() {
     browser.keys("gw").await;
     browser.until("location.pathname === '/workers'").await;
     assert_eq!(browser.eval("document.documentElement.dataset.theme").await, theme, "the choice is kept");
+    // One can do without shortcuts, on all pages.
     browser.keys("?").await;
     browser.until("document.getElementById('help').open").await;
+    browser.click("#shortcuts").await;
+    browser.press("Close").await;
+    browser.keys("gj?").await;
+    assert_eq!(browser.eval("document.getElementById('help').open").await, false);
+    browser.goto(&site.url("/types")).await;
+    browser.keys("gw").await;
+    browser.keys("?").await;
+    assert_eq!(browser.eval("document.getElementById('help').open").await, false);
+    assert_eq!(browser.path().await, "/types");
+    browser.click("#help-open").await;
+    assert_eq!(browser.eval("document.getElementById('shortcuts').checked").await, false);
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filters_without_a_field_stay_when_the_form_is_sent() {
+    let site = Site::new().await;
+    site.fill().await;
+    let browser = site.visit(Role::Read, "/chains?status=failed&status=cancelled&top_level=true").await;
+    assert_eq!(browser.count("table.rows tbody tr").await, 6);
+    browser.enter("#type", "pack").await;
+    browser.until("location.search === '?type=pack&status=failed&status=cancelled&top_level=true'").await;
+    assert_eq!(browser.count("table.rows tbody tr").await, 1);
+    assert_eq!(browser.count(".chip").await, 3);
+    browser.click(".chip[href*='status=cancelled']:not([href*='status=failed'])").await;
+    browser.until("location.search === '?type=pack&status=cancelled&top_level=true'").await;
+    assert_eq!(browser.eval("document.getElementById('status').value").await, "cancelled");
     browser.close().await;
 }
 
@@ -119,6 +147,18 @@ async fn times_are_shown_in_the_zone_of_the_viewer() {
     assert_eq!(browser.eval("document.getElementById('created_from').value").await, "2026-01-01T05:45");
     browser.press("Apply").await;
     browser.until("location.search === '?created_from=2026-01-01T00%3A00%3A00Z'").await;
+    // A browser may restore the fields of a page that it shows again.
+    browser.goto(&site.url("/types")).await;
+    browser.eval("(history.back(), 0)").await;
+    browser.until("location.search === '?created_from=2026-01-01T00%3A00%3A00Z'").await;
+    assert_eq!(browser.eval("document.getElementById('created_from').value").await, "2026-01-01T05:45");
+    // Times outside of texts, too.
+    browser.goto(&site.url("/schedules")).await;
+    let run = "document.querySelector('.dots .run')";
+    browser.until(&format!("{run}.title.includes('GMT+5:45') && {run}.ariaLabel === {run}.title")).await;
+    let later = site.chain(json!({"type": "later", "delay_ms": 3_600_000})).await;
+    browser.goto(&site.url(&format!("/chains/{later}"))).await;
+    browser.until("!document.querySelector('.warning time').textContent.includes('UTC')").await;
     browser.close().await;
 }
 

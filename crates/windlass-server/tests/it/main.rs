@@ -9,6 +9,7 @@ mod chain_page;
 mod changes;
 mod events;
 mod faults;
+mod filters;
 mod fuzz;
 mod listen;
 mod mount;
