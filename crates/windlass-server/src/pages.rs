@@ -118,7 +118,7 @@ where
     let made =
         made.unwrap_or_else(|_| Err(Problem::timed_out("the store did not answer in time: try again")));
     match made {
-        Ok(page) => html(StatusCode::OK, &shell.render(&page)),
+        Ok(page) => html(StatusCode::OK, shell.render(&page)),
         Err(problem) => failed(problem, &base, Some(&shell)),
     }
 }
@@ -137,16 +137,16 @@ async fn admitted(app: Arc<App>, request: Request) -> Result<Visit, Response> {
     }
 }
 
-fn html(status: StatusCode, page: &Markup) -> Response {
+fn html(status: StatusCode, page: Markup) -> Response {
     let content_type = (header::CONTENT_TYPE, "text/html; charset=utf-8");
-    (status, [content_type], Body::from(page.0.clone())).into_response()
+    (status, [content_type], Body::from(page.0)).into_response()
 }
 
 /// Returns a page that reports a problem. The guard logs it.
 fn failed(problem: Problem, base: &str, shell: Option<&layout::Shell>) -> Response {
     let page = layout::problem(&problem, base);
     let page = shell.map_or_else(|| layout::bare(base, &page), |shell| shell.render(&page));
-    let mut response = html(problem.status(), &page);
+    let mut response = html(problem.status(), page);
     if let Some((name, value)) = problem.header() {
         response.headers_mut().insert(name, value);
     }

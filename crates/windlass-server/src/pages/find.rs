@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
+use tokio::time::timeout;
 use windlass_core::{JobId, Target};
 
 use super::filter::encoded;
 use super::layout::Shell;
 use super::{Visit, admitted, failed, redirect};
+use crate::REQUEST_TIMEOUT;
 use crate::api::Problem;
 use crate::server::App;
 
@@ -17,7 +19,8 @@ pub(super) async fn find(State(app): State<Arc<App>>, request: Request) -> Respo
         Ok(visit) => visit,
         Err(refusal) => return refusal,
     };
-    match place(&visit).await {
+    let found = timeout(REQUEST_TIMEOUT, place(&visit)).await;
+    match found.unwrap_or_else(|_| Err(Problem::timed_out("the store did not answer in time: try again"))) {
         Ok(path) => redirect(&format!("{}{path}", visit.base())),
         Err(problem) => failed(problem, visit.base(), Some(&Shell::of(&visit))),
     }

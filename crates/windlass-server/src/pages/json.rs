@@ -7,6 +7,12 @@ use maud::{Markup, html};
 /// Longer texts are cut, in bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
+/// Pages do not grow beyond about this size by line breaks, indentation and markup, in bytes.
+const PRETTY_MAX_BYTES: usize = 256 * 1024;
+
+/// The size of the markup of a string, in bytes.
+const MARKUP_BYTES: usize = 32;
+
 /// Deeper levels are not indented further.
 const INDENT_MAX: usize = 24;
 
@@ -20,8 +26,8 @@ enum Kind {
 /// Returns JSON with line breaks and indentation, and whether it was cut.
 pub(super) fn pretty(text: &str) -> (Markup, bool) {
     let shown = &text[..text.floor_char_boundary(SHOWN_BYTES)];
-    let is_cut = shown.len() < text.len();
-    let tokens = tokens(shown);
+    let (tokens, is_complete) = tokens(shown);
+    let is_cut = shown.len() < text.len() || !is_complete;
     let markup = html! {
         @for (kind, text) in &tokens {
             @match kind {
@@ -34,16 +40,21 @@ pub(super) fn pretty(text: &str) -> (Markup, bool) {
     (markup, is_cut)
 }
 
-fn tokens(text: &str) -> Vec<(Kind, String)> {
+/// Returns the tokens of a text, and whether they are all.
+fn tokens(text: &str) -> (Vec<(Kind, String)>, bool) {
     let mut tokens = Vec::new();
     let mut plain = String::new();
-    let mut depth: usize = 0;
+    let (mut depth, mut size): (usize, usize) = (0, 0);
     let mut rest = text;
     while let Some(next) = rest.chars().next() {
+        if size + plain.len() > PRETTY_MAX_BYTES {
+            break;
+        }
         if next == '"' {
             let end = string_end(rest);
             let (string, after) = rest.split_at(end);
             let is_key = after.trim_start().starts_with(':');
+            size += plain.len() + string.len() + MARKUP_BYTES;
             if !plain.is_empty() {
                 tokens.push((Kind::Plain, std::mem::take(&mut plain)));
             }
@@ -75,7 +86,7 @@ fn tokens(text: &str) -> Vec<(Kind, String)> {
         }
     }
     tokens.push((Kind::Plain, plain));
-    tokens
+    (tokens, rest.is_empty())
 }
 
 /// Returns where a string ends that begins the text.
@@ -108,7 +119,7 @@ mod tests {
     use super::*;
 
     fn plain(text: &str) -> String {
-        tokens(text).into_iter().map(|(_, text)| text).collect()
+        tokens(text).0.into_iter().map(|(_, text)| text).collect()
     }
 
     #[test]
@@ -136,5 +147,14 @@ mod tests {
         }
         let (_, is_cut) = pretty(&format!("\"{}\"", "é".repeat(SHOWN_BYTES)));
         assert!(is_cut);
+    }
+
+    #[test]
+    fn deep_and_short_values_make_no_large_pages() {
+        for text in ["[".repeat(SHOWN_BYTES), "\"\",".repeat(SHOWN_BYTES / 3), "[[0,".repeat(SHOWN_BYTES / 4)]
+        {
+            let (markup, is_cut) = pretty(&text);
+            assert!(is_cut && markup.0.len() < 2 * PRETTY_MAX_BYTES, "{} bytes", markup.0.len());
+        }
     }
 }

@@ -8,17 +8,18 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::filter::{Pairs, encoded};
 use super::layout::{self, Page, Refresh, Section};
 use super::{failed, html as html_response, redirect};
-use crate::LOGIN_MAX_BYTES;
 use crate::api::route::{Call, Given, NoBody, NoQuery, read, visit};
 use crate::api::session;
 use crate::api::{Need, Problem};
 use crate::auth::{Kind, Role};
 use crate::guard::{Facts, names_site};
 use crate::server::App;
+use crate::{LOGIN_MAX_BYTES, REQUEST_TIMEOUT};
 
 /// A token, and the page to go to.
 #[derive(Deserialize)]
@@ -59,7 +60,7 @@ pub(super) async fn form(State(app): State<Arc<App>>, request: Request) -> Respo
     if visit(app, Need::AtLeast(Role::Read), request).await.is_ok() {
         return redirect(&own_page(&base, &next));
     }
-    html_response(StatusCode::OK, &page(&base, &next, None))
+    html_response(StatusCode::OK, page(&base, &next, None))
 }
 
 fn page(base: &str, next: &str, problem: Option<&Problem>) -> Markup {
@@ -95,7 +96,7 @@ pub(super) async fn log_in(State(app): State<Arc<App>>, request: Request) -> Res
             response
         }
         Err(problem) => {
-            let mut response = html_response(problem.status(), &page(&base, &next, Some(&problem)));
+            let mut response = html_response(problem.status(), page(&base, &next, Some(&problem)));
             if let Some((name, value)) = problem.header() {
                 response.headers_mut().insert(name, value);
             }
@@ -105,12 +106,15 @@ pub(super) async fn log_in(State(app): State<Arc<App>>, request: Request) -> Res
     }
 }
 
-/// Completes a change and its entry in the audit log, even if the browser disconnects.
+/// Completes a change and its entry in the audit log, even if the browser disconnects or the answer is late.
 async fn completed<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    let changed = tokio::spawn(change).await;
-    changed.unwrap_or_else(|_| Err(Problem::internal("the handler failed: see the log of the server")))
+    match timeout(REQUEST_TIMEOUT, tokio::spawn(change)).await {
+        Ok(Ok(changed)) => changed,
+        Ok(Err(_)) => Err(Problem::internal("the handler failed: see the log of the server")),
+        Err(_) => Err(Problem::timed_out("the disk did not answer in time: try again")),
+    }
 }
 
 /// Reads the form. A form of another site could log a browser in, so the browser must name where it comes from: the guard
