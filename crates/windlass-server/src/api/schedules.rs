@@ -139,9 +139,12 @@ pub(crate) async fn put(
     let (spec, chain) = (wanted.spec()?, wanted.job.chain()?);
     let before = call.client().schedule(name.as_str()).await?;
     let entry = call.audit("put-schedule", target(name.as_str(), before.as_ref())).await?;
-    let put = call.client().put_schedule(&name, spec, &chain).await.map_err(Problem::from);
+    let put = call.client().put_schedule(&name, spec.clone(), &chain).await.map_err(Problem::from);
     entry.end_with(put, |()| audit::Outcome::word("stored")).await?;
-    show(&call, name.as_str()).await
+    // The schedule was stored, so a query that fails must not report an error.
+    let now = call.client().schedule(name.as_str()).await.ok().flatten();
+    let stored = || Schedule::stored(&name, &spec, &chain.job.job_type);
+    Ok(Json(now.map_or_else(stored, |now| Schedule::of(&now, call.sight()))))
 }
 
 pub(crate) async fn pause(call: Call, given: Given<NoQuery, NoBody>) -> Result<Json<Schedule>, Problem> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use axum::http::Method;
 use serde_json::json;
 use windlass_core::command::{
     CancelReply, Cancelled, Command, CompleteFromOutside, Reply, Retried, Retry, RetryReply, RetryTarget,
@@ -12,7 +13,10 @@ use windlass_core::{
     BoxFuture, ChainId, Client, Decorator, Error, ErrorKind, ErrorText, MemoryStore, RequestId, Result, Store,
 };
 
+use windlass_server::{REQUEST_TIMEOUT, Role};
+
 use crate::harness::{Api, until};
+use crate::pages::get;
 
 /// A store on which some chains are locked by another transaction, and which can stop to answer queries after a change.
 #[derive(Debug)]
@@ -45,6 +49,7 @@ impl Decorator for Faulty {
                     | Command::Create(_)
                     | Command::CompleteFromOutside(_)
                     | Command::Trigger(_)
+                    | Command::ChangeSchedules(_)
             );
             if self.is_failing.load(Ordering::SeqCst) && !is_change {
                 return Err(Error::new(ErrorKind::Unavailable, "the store is away"));
@@ -117,6 +122,47 @@ async fn a_change_that_was_made_is_not_reported_as_an_error() {
         let answer = api.post(&path, body).await.ok();
         let shown = answer.get("status").or(answer.get("state")).unwrap();
         assert_eq!(shown, status, "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_schedule_that_was_stored_is_not_reported_as_an_error() {
+    let (api, faults) = faulty();
+    faults.fails_after_changes.store(true, Ordering::SeqCst);
+    let body = json!({"every_ms": 90_000, "job": {"type": "check"}});
+    let put = api.call(Method::PUT, "/schedules/poll").role(Role::Admin).json(&body).send().await.ok();
+    assert_eq!((&put["name"], &put["type"]), (&json!("poll"), &json!("check")));
+    assert!(put["error"].as_str().unwrap().contains("was stored"), "{put}");
+    assert_eq!(api.audit.lines().last().unwrap()["outcome"], "stored");
+}
+
+/// A store that does not answer queries of chains.
+#[derive(Debug)]
+struct Silent(MemoryStore);
+
+impl Decorator for Silent {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        match command {
+            Command::GetChains(_) => Box::pin(std::future::pending()),
+            command => self.forward(command),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_silent_store_are_answered() {
+    let api = Api::on(Client::new(Silent(MemoryStore::new())).into_dyn(), |server| server);
+    let id = ChainId::new();
+    for path in [format!("/find?q={id}"), format!("/chains/{id}")] {
+        let answer = tokio::time::timeout(REQUEST_TIMEOUT * 2, get(&api, Some(Role::Read), &path)).await;
+        let answer = answer.unwrap_or_else(|_| panic!("{path} has no timeout"));
+        assert_eq!(answer.status, 504, "{}", answer.text);
     }
 }
 

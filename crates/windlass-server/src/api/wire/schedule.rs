@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::schedule::{self, RunOutcome, ScheduleRun};
-use windlass_core::{Payload, Timestamp};
+use windlass_core::{Payload, ScheduleName, Timestamp, TypeName};
 
 use super::Time;
 use crate::payload::{Content, Sight};
@@ -10,7 +10,8 @@ use crate::payload::{Content, Sight};
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Schedule {
     pub(crate) name: String,
-    pub(crate) id: String,
+    /// Its id. `null` if a schedule was stored and cannot be queried afterwards.
+    pub(crate) id: Option<String>,
     pub(crate) state: ScheduleState,
     /// When it fires, in words.
     pub(crate) when: Option<String>,
@@ -91,7 +92,7 @@ impl Schedule {
         let input = input.and_then(|input| Payload::json(input).ok()).map(|input| sight.content(&input));
         Self {
             name: schedule.name.to_string(),
-            id: schedule.id.to_string(),
+            id: Some(schedule.id.to_string()),
             state: ScheduleState::of(schedule),
             when: details.map(|details| details.spec.describe()),
             job_type: details.map(|details| details.job_type.clone()),
@@ -112,6 +113,34 @@ impl Schedule {
             refused_program: details.and_then(|details| details.refused_program.clone()),
             runs: details.map(|details| details.runs.iter().map(Run::from).collect()).unwrap_or_default(),
             error: schedule.details.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl Schedule {
+    /// Returns a schedule that was stored and cannot be queried at the moment.
+    pub(crate) fn stored(name: &ScheduleName, spec: &schedule::ScheduleSpec, job_type: &TypeName) -> Self {
+        Self {
+            name: name.to_string(),
+            id: None,
+            state: ScheduleState::Unreadable,
+            when: Some(spec.describe()),
+            job_type: Some(job_type.to_string()),
+            input: None,
+            next: Vec::new(),
+            created_at: None,
+            paused_at: None,
+            ended_at: None,
+            waiting: None,
+            last_success: None,
+            missed: 0,
+            overlapped: 0,
+            key_held: 0,
+            dropped_in_pauses: 0,
+            program: None,
+            refused_program: None,
+            runs: Vec::new(),
+            error: Some("the schedule was stored, but the store does not answer: query it again".to_owned()),
         }
     }
 }
