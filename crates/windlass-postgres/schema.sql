@@ -234,7 +234,8 @@ table settlement_v1 (
 table tally (
   jobs bigint not null,
   type text not null,
-  status text not null
+  status text not null,
+  former bigint
 ) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
 
 table worker (
@@ -560,6 +561,8 @@ function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text
 function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function has_ended_v1(status text)
 
 function holder_v1(now bigint, key_type text, key_text text)
 

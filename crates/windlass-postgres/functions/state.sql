@@ -5,6 +5,11 @@ create function windlass.listed_v1(status text) returns text language sql immuta
   select case when status in ('blocked', 'failed', 'cancelled') then status end
 $$;
 
+-- Whether a job with this status has ended.
+create function windlass.has_ended_v1(status text) returns boolean language sql immutable parallel safe as $$
+  select status in ('completed', 'failed', 'cancelled')
+$$;
+
 -- Follows a job that was stored or changed. `old` is null if it is new.
 create function windlass.moved_v1(old windlass.job, new windlass.job) returns void language plpgsql as $$
 begin
@@ -19,7 +24,8 @@ begin
   if old.status is distinct from new.status then
     insert into windlass.tally (jobs, type, status) values (1, new.type, new.status);
     if old.status is not null then
-      insert into windlass.tally (jobs, type, status) values (-1, new.type, old.status);
+      insert into windlass.tally (jobs, type, status, former)
+      values (-1, new.type, old.status, case when windlass.has_ended_v1(old.status) then 1 end);
     end if;
   end if;
 end
@@ -50,7 +56,10 @@ begin
   delete from windlass.attempt where job = any (jobs);
   delete from windlass.ready where ctid = any (places);
   with gone as (delete from windlass.job where id = any (jobs) returning type, status)
-  insert into windlass.tally (jobs, type, status) select -count(*), g.type, g.status from gone g group by g.type, g.status;
+  insert into windlass.tally (jobs, type, status, former)
+  select -count(*), g.type, g.status, case when windlass.has_ended_v1(g.status) then count(*) end
+  from gone g
+  group by g.type, g.status;
 end
 $$;
 
