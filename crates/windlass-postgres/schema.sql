@@ -562,8 +562,6 @@ function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function has_ended_v1(status text)
-
 function holder_v1(now bigint, key_type text, key_text text)
 
 function holds_key_v1(now bigint, c chain)

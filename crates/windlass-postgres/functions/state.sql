@@ -5,11 +5,6 @@ create function windlass.listed_v1(status text) returns text language sql immuta
   select case when status in ('blocked', 'failed', 'cancelled') then status end
 $$;
 
--- Whether a job with this status has ended.
-create function windlass.has_ended_v1(status text) returns boolean language sql immutable parallel safe as $$
-  select status in ('completed', 'failed', 'cancelled')
-$$;
-
 -- Follows a job that was stored or changed. `old` is null if it is new.
 create function windlass.moved_v1(old windlass.job, new windlass.job) returns void language plpgsql as $$
 begin
@@ -24,8 +19,7 @@ begin
   if old.status is distinct from new.status then
     insert into windlass.tally (jobs, type, status) values (1, new.type, new.status);
     if old.status is not null then
-      insert into windlass.tally (jobs, type, status, former)
-      values (-1, new.type, old.status, case when windlass.has_ended_v1(old.status) then 1 end);
+      insert into windlass.tally (jobs, type, status) values (-1, new.type, old.status);
     end if;
   end if;
 end
@@ -57,7 +51,7 @@ begin
   delete from windlass.ready where ctid = any (places);
   with gone as (delete from windlass.job where id = any (jobs) returning type, status)
   insert into windlass.tally (jobs, type, status, former)
-  select -count(*), g.type, g.status, case when windlass.has_ended_v1(g.status) then count(*) end
+  select -count(*), g.type, g.status, case when g.status in ('completed', 'failed', 'cancelled') then count(*) end
   from gone g
   group by g.type, g.status;
 end
