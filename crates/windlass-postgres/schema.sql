@@ -234,7 +234,8 @@ table settlement_v1 (
 table tally (
   jobs bigint not null,
   type text not null,
-  status text not null
+  status text not null,
+  former bigint
 ) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
 
 table worker (

@@ -12,6 +12,7 @@ mod chain;
 mod count;
 mod create;
 mod cycle;
+mod ended;
 mod exchange;
 mod isolation;
 mod key;
@@ -64,6 +65,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     manage::CASES,
     list::CASES,
     count::CASES,
+    ended::CASES,
     worker::CASES,
     schedule::CASES,
     transaction::CASES,

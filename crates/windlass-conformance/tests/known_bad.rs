@@ -43,6 +43,8 @@ enum Fault {
     ExceptionsIgnored,
     /// Never removes expired chains.
     NeverExpires,
+    /// Forgets ended jobs when they are removed or retried.
+    TotalsFall,
     /// Stores payloads as text.
     PayloadAsText,
     /// Returns results in another order than requested.
@@ -187,6 +189,12 @@ impl Bad {
             (Fault::RepliesReordered, Reply::GetJobs(mut reply)) => {
                 reply.jobs.reverse();
                 Reply::GetJobs(reply)
+            }
+            (Fault::TotalsFall, Reply::Count(mut reply)) => {
+                for TypeCount { completed, failed, cancelled, ended, .. } in &mut reply.types {
+                    *ended = EndedJobs { completed: *completed, failed: *failed, cancelled: *cancelled };
+                }
+                Reply::Count(reply)
             }
             (_, reply) => reply,
         }
@@ -356,6 +364,19 @@ const CAUGHT: &[(Fault, &[&str])] = &[
     (Fault::PriorityIgnored, &["acquire.order.priority", "create.fields"]),
     (Fault::ExceptionsIgnored, &["reap.except"]),
     (Fault::NeverExpires, &["expire.retention", "expire.per_chain", "expire.looping"]),
+    (
+        Fault::TotalsFall,
+        &[
+            "count.ended.expired",
+            "count.ended.trimmed",
+            "count.ended.deleted",
+            "count.ended.delete_repeated",
+            "count.ended.retried",
+            "count.ended.vanished",
+            "count.ended.rolled_back",
+            "count.ended.savepoint",
+        ],
+    ),
     (Fault::PayloadAsText, &["bytes.payloads"]),
     (Fault::RepliesReordered, &["chain.many"]),
     (Fault::CarriedApart, &["chain.carried.refused", "stale.taken_over"]),

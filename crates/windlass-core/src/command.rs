@@ -22,9 +22,10 @@ pub use manage::{
 };
 pub use outside::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Step};
 pub use query::{
-    ChainFacts, ChainFilter, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply,
-    JobFacts, JobFilter, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
-    ListDependentsReply, ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
+    ChainFacts, ChainFilter, Count, CountReply, Cursor, EndedJobs, GetChains, GetChainsReply, GetJobs,
+    GetJobsReply, JobFacts, JobFilter, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply,
+    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page,
+    TypeCount, Types,
 };
 pub use registry::{
     Beat, BeatReply, LeaderLock, LeaderLockReply, ListWorkers, ListWorkersReply, LockAction, LockState,

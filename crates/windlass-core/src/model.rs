@@ -13,6 +13,7 @@ mod acquire;
 mod create;
 mod delete;
 mod expire;
+mod former;
 mod manage;
 mod outside;
 mod query;
@@ -31,9 +32,10 @@ pub use query::PageScan;
 pub use row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 pub use rows::{Due, Rows};
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::command::{Command, ExchangeReply, Reply, Target};
+use crate::command::{Command, EndedJobs, ExchangeReply, Reply, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::limit::RIPPLE_MAX;
@@ -129,6 +131,8 @@ struct Execution<'a, R> {
     ripple_left: usize,
     /// Whether dependents of a closed chain are left to a later command.
     defers: bool,
+    /// The jobs that no longer have the outcome with which they ended, because this command removes or retries them.
+    former: BTreeMap<TypeName, EndedJobs>,
 }
 
 impl Execution<'_, Tables> {
@@ -147,7 +151,7 @@ impl Execution<'_, Tables> {
 
 impl<'a, R: Rows> Execution<'a, R> {
     const fn new(rows: &'a mut R, now: Timestamp) -> Self {
-        Self { rows, now, ripple_left: RIPPLE_MAX, defers: false }
+        Self { rows, now, ripple_left: RIPPLE_MAX, defers: false, former: BTreeMap::new() }
     }
 
     fn run(&mut self, command: &Command) -> Result<Reply> {

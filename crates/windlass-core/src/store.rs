@@ -321,6 +321,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Counts jobs by type and status. Also returns for each type the due time of its oldest ready job, the
     /// number of expired leases, and whether it is paused.
+    ///
+    /// Also returns how many jobs of the type have ever completed, failed and been cancelled. These totals are exact and
+    /// only grow: they include jobs that were removed or retried since. They are kept while a type has no jobs, until the
+    /// store is erased.
     fn count(&self, request: Count) -> BoxFuture<'_, Result<CountReply>> {
         let _ = request;
         unsupported("count")

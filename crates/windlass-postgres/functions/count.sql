@@ -1,4 +1,4 @@
--- Counts jobs by type and status.
+-- Counts jobs by type and status. Omits types without jobs that are not paused: they have only former jobs.
 create function windlass.count_v1(given bigint, types text[]) returns setof windlass.reply_v1 language plpgsql security definer
 set enable_mergejoin = off set enable_nestloop = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -15,22 +15,26 @@ begin
       coalesce(sum(t.jobs) filter (where t.status = 'running'), 0) as running,
       coalesce(sum(t.jobs) filter (where t.status = 'completed'), 0) as completed,
       coalesce(sum(t.jobs) filter (where t.status = 'failed'), 0) as failed,
-      coalesce(sum(t.jobs) filter (where t.status = 'cancelled'), 0) as cancelled
+      coalesce(sum(t.jobs) filter (where t.status = 'cancelled'), 0) as cancelled,
+      coalesce(sum(t.former) filter (where t.status = 'completed'), 0) as former_completed,
+      coalesce(sum(t.former) filter (where t.status = 'failed'), 0) as former_failed,
+      coalesce(sum(t.former) filter (where t.status = 'cancelled'), 0) as former_cancelled
     from (
-      select t.type, t.status, sum(t.jobs) as jobs
+      select t.type, t.status, sum(t.jobs) as jobs, sum(t.former) as former
       from windlass.tally t
       where types is null or t.type = any (types)
       group by t.type, t.status
       union all
-      select p.type, null, 1 from windlass.paused p where types is null or p.type = any (types)
+      select p.type, null, 1, null from windlass.paused p where types is null or p.type = any (types)
     ) t
-    where t.jobs <> 0
     group by t.type
+    having bool_or(t.jobs <> 0)
   )
   select
     'count', null::integer, null::uuid[], array[c.type],
     array[
-      c.blocked, c.pending, c.running, c.completed, c.failed, c.cancelled, d.expired, d.paused, d.ready
+      c.blocked, c.pending, c.running, c.completed, c.failed, c.cancelled,
+      c.former_completed, c.former_failed, c.former_cancelled, d.expired, d.paused, d.ready
     ]::bigint[],
     null::bytea[]
   from counts c

@@ -197,7 +197,7 @@ set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_cata
 as $$
 begin
   if cardinality(types) = 0 then
-    types := array(select distinct t.type from windlass.tally t);
+    types := array(select distinct t.type from windlass.tally t where t.status = any (statuses));
   end if;
   if 'pending' = any (statuses) and (
     select sum(t.jobs) from windlass.tally t where t.type = any (types) and t.status = 'pending'

@@ -179,6 +179,7 @@ begin
   where j.id = own.id
   returning * into reopened;
   perform windlass.moved_v1(own, reopened);
+  insert into windlass.tally (jobs, type, status, former) values (0, own.type, own.status, 1);
   reply.ids := array[reopened.id, reopened.chain];
   reply.words := array['retried', reopened.status, reopened.type, reopened.chain_type];
   reply.numbers := array[reopened.due_at];

@@ -283,9 +283,12 @@ begin
   with taken as (
     delete from windlass.tally t
     where t.ctid = any (array(select r.ctid from windlass.tally r limit 100000 for update skip locked))
-    returning t.jobs, t.type, t.status
+    returning t.jobs, t.type, t.status, t.former
   )
-  insert into windlass.tally (jobs, type, status)
-  select sum(t.jobs), t.type, t.status from taken t group by t.type, t.status having sum(t.jobs) <> 0;
+  insert into windlass.tally (jobs, type, status, former)
+  select sum(t.jobs), t.type, t.status, sum(t.former)
+  from taken t
+  group by t.type, t.status
+  having sum(t.jobs) <> 0 or sum(t.former) <> 0;
 end
 $$;

@@ -50,7 +50,10 @@ begin
   delete from windlass.attempt where job = any (jobs);
   delete from windlass.ready where ctid = any (places);
   with gone as (delete from windlass.job where id = any (jobs) returning type, status)
-  insert into windlass.tally (jobs, type, status) select -count(*), g.type, g.status from gone g group by g.type, g.status;
+  insert into windlass.tally (jobs, type, status, former)
+  select -count(*), g.type, g.status, case when g.status in ('completed', 'failed', 'cancelled') then count(*) end
+  from gone g
+  group by g.type, g.status;
 end
 $$;
 

@@ -111,11 +111,14 @@ create index windlass_lease_request on windlass.lease (request);
 create index windlass_lease_until on windlass.lease (type, until);
 
 -- Changes of the number of jobs by type and status. Commands only add rows, so they never wait for each other here. The
--- sum is exact. `tidy_v1` replaces rows with their sums.
+-- sum is exact. `tidy_v1` replaces rows with their sums. `former` counts the jobs that ended with this status and were
+-- removed or retried since. Only commands that remove or retry jobs write it. The sum of `jobs` and `former` is the number of
+-- jobs that ever ended with this status.
 create table windlass.tally (
   jobs bigint not null,
   type text not null,
-  status text not null
+  status text not null,
+  former bigint
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 alter table windlass.tally replica identity full;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_core::command::{
-    Count, CountReply, Cursor, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
-    ListDependentsReply, ListJobs, ListJobsReply, Order, Page, TypeCount,
+    Count, CountReply, Cursor, EndedJobs, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply,
+    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, Order, Page, TypeCount,
 };
 use windlass_core::limit::PAGE_SCAN_MAX;
 use windlass_core::{AttemptRecord, Error, ErrorKind, Fence, JobRecord, Result, Status, Timestamp, TypeName};
@@ -124,6 +124,12 @@ impl Execute for Count {
             let job_type = values.type_name()?;
             let (blocked, pending, running) = (values.number()?, values.number()?, values.number()?);
             let (completed, failed, cancelled) = (values.number()?, values.number()?, values.number()?);
+            let stored = EndedJobs { completed, failed, cancelled };
+            let former = EndedJobs {
+                completed: values.number()?,
+                failed: values.number()?,
+                cancelled: values.number()?,
+            };
             let count = TypeCount {
                 job_type: job_type.clone(),
                 blocked,
@@ -132,6 +138,7 @@ impl Execute for Count {
                 completed,
                 failed,
                 cancelled,
+                ended: stored.and(former),
                 expired_leases: values.number()?,
                 paused: values.flag()?,
                 oldest_ready: values.maybe_time()?,

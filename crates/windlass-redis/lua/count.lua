@@ -14,9 +14,24 @@ end
 
 local STATUSES = { 'blocked', 'pending', 'running', 'completed', 'failed', 'cancelled' }
 
-local function note(field, value)
+-- Returns the status and the type that a field names.
+local function parts(field)
   local colon = string.find(field, ':', 1, true)
-  of_type(string.sub(field, colon + 1))[string.sub(field, 1, colon - 1)] = stored_number(tag .. ':counts', value)
+  return string.sub(field, 1, colon - 1), string.sub(field, colon + 1)
+end
+
+local function note(field, value)
+  local status, job_type = parts(field)
+  of_type(job_type)[status] = stored_number(tag .. ':counts', value)
+end
+
+-- Notes jobs that no longer have the status with which they ended. A type with nothing else is left out.
+local function note_former(field, value)
+  local status, job_type = parts(field)
+  local found = by_type[job_type]
+  if found then
+    found['former_' .. status] = stored_number(tag .. ':former', value)
+  end
 end
 
 if request.types then
@@ -33,6 +48,11 @@ if request.types then
     if read('SISMEMBER', tag .. ':paused', job_type) == 1 then
       of_type(job_type).paused = true
     end
+    for at, value in ipairs(by_type[job_type] and read('HMGET', tag .. ':former', unpack(fields)) or {}) do
+      if value then
+        note_former(fields[at], value)
+      end
+    end
   end
 else
   local stored = read('HGETALL', tag .. ':counts')
@@ -41,6 +61,10 @@ else
   end
   for _, job_type in ipairs(read('SMEMBERS', tag .. ':paused')) do
     of_type(job_type).paused = true
+  end
+  stored = read('HGETALL', tag .. ':former')
+  for at = 1, #stored, 2 do
+    note_former(stored[at], stored[at + 1])
   end
 end
 

@@ -61,6 +61,7 @@ local function reopen(row, of)
   if row.status == 'cancelled' then
     need(row, 1)
   end
+  leave_outcome(row)
   displace(row)
   resolve_waits(row)
   change(row)

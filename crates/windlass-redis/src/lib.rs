@@ -58,6 +58,7 @@
 //! | `leaving` | sorted set: closed chains by the time they may be removed, one or several in an entry |
 //! | `trimming` | sorted set: open chains by the time their oldest inner job may be removed |
 //! | `counts` | hash: number of jobs by status and type |
+//! | `former` | hash: number of jobs that ended with a status and were removed or retried since, by status and type |
 //! | `paused` | set: paused types |
 //! | `workers`, `workers_ends` | hash: registered workers; sorted set: when each registration expires |
 //! | `locks`, `locks_ends` | hash: leader lock holders; sorted set: when each lock expires |

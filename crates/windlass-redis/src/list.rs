@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
-    Count, CountReply, Cursor, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
-    ListDependentsReply, ListJobs, ListJobsReply, Order, Page, TypeCount,
+    Count, CountReply, Cursor, EndedJobs, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply,
+    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, Order, Page, TypeCount,
 };
 use windlass_core::{
     AttemptEnd, AttemptRecord, Error, ErrorKind, ErrorText, Fence, Key, Result, Status, Timestamp, TypeName,
@@ -147,6 +147,12 @@ struct TypeCountIn {
     failed: u64,
     #[serde(default)]
     cancelled: u64,
+    #[serde(default)]
+    former_completed: u64,
+    #[serde(default)]
+    former_failed: u64,
+    #[serde(default)]
+    former_cancelled: u64,
     oldest_ready: Option<Read<Timestamp>>,
     expired_leases: u64,
     paused: bool,
@@ -154,14 +160,21 @@ struct TypeCountIn {
 
 impl From<TypeCountIn> for TypeCount {
     fn from(count: TypeCountIn) -> Self {
+        let TypeCountIn { completed, failed, cancelled, .. } = count;
+        let former = EndedJobs {
+            completed: count.former_completed,
+            failed: count.former_failed,
+            cancelled: count.former_cancelled,
+        };
         Self {
             job_type: count.job_type.0,
             blocked: count.blocked,
             pending: count.pending,
             running: count.running,
-            completed: count.completed,
-            failed: count.failed,
-            cancelled: count.cancelled,
+            completed,
+            failed,
+            cancelled,
+            ended: EndedJobs { completed, failed, cancelled }.and(former),
             oldest_ready: count.oldest_ready.map(|ready| ready.0),
             expired_leases: count.expired_leases,
             paused: count.paused,

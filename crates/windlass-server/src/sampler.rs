@@ -60,7 +60,7 @@ pub(crate) struct Sample {
 pub(crate) struct TypeSample {
     #[serde(flatten)]
     pub(crate) count: Count,
-    /// Jobs that have ended since the sampler first saw the type.
+    /// Jobs of this type that have ever ended. These numbers only grow.
     pub(crate) ended: Ended,
     /// How long the oldest due job has been waiting, in milliseconds.
     pub(crate) oldest_ready_ms: Option<u64>,
@@ -268,7 +268,7 @@ impl State {
             .types
             .iter()
             .map(|count| TypeSample {
-                ended: self.totals.of(&count.job_type),
+                ended: count.ended.into(),
                 oldest_ready_ms: count.oldest_ready.map(age),
                 count: Count::from(count),
             })

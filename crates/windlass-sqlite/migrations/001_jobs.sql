@@ -79,6 +79,7 @@ create table {prefix}tally (
   type text not null,
   status text not null,                       -- blocked, pending, running, completed, failed or cancelled
   jobs integer not null,
+  former integer not null default 0,          -- how many ended with this status, and were removed or retried since
   primary key (type, status)
 ) strict, without rowid;
 

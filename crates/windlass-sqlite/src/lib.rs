@@ -79,6 +79,7 @@ mod writer;
 
 mod flush;
 mod query;
+mod registry;
 mod rows;
 mod statement;
 mod table;

@@ -166,7 +166,7 @@ fn steps(others: u32) -> Vec<(&'static str, u64)> {
         connection.execute(FILL, [others]).unwrap();
         connection.execute("update windlass_sequence set last = 2 * ?1", [others]).unwrap();
         let tally =
-            "insert into windlass_tally select type, status, count(*) from windlass_job group by 1, 2";
+            "insert into windlass_tally select type, status, count(*), 0 from windlass_job group by 1, 2";
         connection.execute(tally, []).unwrap();
     }
     let (clock, counted) = (Arc::new(ManualClock::default()), Arc::new(AtomicU64::new(0)));

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Row as SqlRow, params};
 use windlass_core::command::{
-    ChainFacts, Command, Count, CountReply, Cursor, JobFacts, ListChains, ListChainsReply, ListDependents,
-    ListDependentsReply, ListJobs, ListJobsReply, ListWorkersReply, NextDue, NextDueReply, Reply, Target,
-    TypeCount, Types,
+    ChainFacts, Command, Count, CountReply, Cursor, EndedJobs, JobFacts, ListChains, ListChainsReply,
+    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListWorkersReply, NextDue, NextDueReply,
+    Reply, Target, TypeCount, Types,
 };
 use windlass_core::model::{self, PageScan};
 use windlass_core::{ChainId, ChainRecord, Fence, JobRecord, RequestId, Result, Status, Timestamp, TypeName};
 
 use crate::error::from_sqlite;
-use crate::rows::{Bind, SqliteRows, all, first, read_worker};
+use crate::registry::{of_outcome, read_worker};
+use crate::rows::{Bind, SqliteRows, all, first};
 use crate::session::Attempt;
 use crate::statement::Sql;
 use crate::table::{Columns, EnumText, corrupt, id};
@@ -87,19 +88,21 @@ impl SqliteRows<'_> {
         request.types.check()?;
         let read = |row: &SqlRow<'_>| {
             let mut columns = Columns { row, next: 0 };
-            Ok((columns.name(TypeName::new)?, columns.text()?.to_owned(), columns.number()?))
+            let (job_type, status) = (columns.name(TypeName::new)?, columns.text()?.to_owned());
+            Ok((job_type, status, columns.number()?, columns.number()?))
         };
         let mut types: BTreeMap<TypeName, TypeCount> = BTreeMap::new();
-        for (job_type, status, jobs) in all(self.prepared.get(Sql::CountJobs)?, [], read)? {
+        for (job_type, status, jobs, former) in all(self.prepared.get(Sql::CountJobs)?, [], read)? {
             let is_meant = match &request.types {
                 Types::All => true,
                 Types::Only(names) => names.contains(&job_type),
             };
             if is_meant {
                 let count = types.entry(job_type.clone()).or_insert_with(|| no_jobs(job_type));
-                add(count, &status, jobs);
+                add(count, &status, jobs, former);
             }
         }
+        types.retain(|_, count| has_jobs(count) || count.paused);
         for (job_type, count) in &mut types {
             count.oldest_ready = self.earliest(job_type)?.map(|(at, _)| at).filter(|at| *at <= now);
         }
@@ -259,13 +262,19 @@ fn no_jobs(job_type: TypeName) -> TypeCount {
         completed: 0,
         failed: 0,
         cancelled: 0,
+        ended: EndedJobs::default(),
         oldest_ready: None,
         expired_leases: 0,
         paused: false,
     }
 }
 
-fn add(count: &mut TypeCount, status: &str, jobs: u64) {
+fn has_jobs(count: &TypeCount) -> bool {
+    let TypeCount { blocked, pending, running, completed, failed, cancelled, .. } = count;
+    blocked + pending + running + completed + failed + cancelled > 0
+}
+
+fn add(count: &mut TypeCount, status: &str, jobs: u64, former: u64) {
     let Some(status) = Status::from_text(status) else {
         count.paused = true;
         return;
@@ -279,4 +288,7 @@ fn add(count: &mut TypeCount, status: &str, jobs: u64) {
         Status::Cancelled => &mut count.cancelled,
     };
     *place += jobs;
+    if let Some(ended) = of_outcome(&mut count.ended, status) {
+        *ended += jobs + former;
+    }
 }

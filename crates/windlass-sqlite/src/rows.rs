@@ -11,16 +11,17 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt as _};
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, Row as SqlRow, params};
-use windlass_core::command::{ScheduleRecord, Types, WorkerInfo};
+use windlass_core::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use windlass_core::model::{ChainRow, Due, JobRow, LockRow, Row, RowKey, Rows};
 use windlass_core::{
     ChainId, ClosedAs, JobId, Key, LockName, RequestId, Result, ScheduleId, ScheduleName, Timestamp,
-    TypeName, WorkerId, WorkerName,
+    TypeName, WorkerId,
 };
 
 use crate::error::from_sqlite;
+use crate::registry::{read_schedule, read_worker};
 use crate::statement::{Prepared, Sql, Texts};
-use crate::table::{self, Columns, Stored, id, unreadable};
+use crate::table::{self, Columns, Stored, id};
 
 /// The rows of one unit of work on a connection.
 ///
@@ -224,69 +225,8 @@ impl<'c> SqliteRows<'c> {
                 self.changed_keys |= has_key(&before) || has_key(&slot.chain);
                 Ok(before.map(Row::Chain))
             }
-            RowKey::Worker(worker) => {
-                let before = self.worker(*worker)?.map(Row::Worker);
-                match after {
-                    Some(Row::Worker(row)) => self.put_worker(&row)?,
-                    _ => self.run(Sql::DeleteWorker, [Bind(id(worker.as_uuid()))])?,
-                }
-                Ok(before)
-            }
-            RowKey::Lock(name) => {
-                let before = self.lock(name)?.map(Row::Lock);
-                match after {
-                    Some(Row::Lock(row)) => {
-                        let values =
-                            params![name.as_str(), Bind(id(row.token.as_uuid())), row.until.as_millis()];
-                        self.run(Sql::PutLock, values)?;
-                    }
-                    _ => self.run(Sql::DeleteLock, [name.as_str()])?,
-                }
-                Ok(before)
-            }
-            RowKey::Paused(name) => {
-                let before = self.is_paused(name)?.then_some(Row::Paused);
-                self.run(if after.is_some() { Sql::Pause } else { Sql::Resume }, [name.as_str()])?;
-                Ok(before)
-            }
-            RowKey::Schedule(name) => {
-                let before = self.schedule(name)?.map(Row::Schedule);
-                match after {
-                    Some(Row::Schedule(row)) => self.put_schedule(&row)?,
-                    _ => self.run(Sql::DeleteSchedule, [name.as_str()])?,
-                }
-                Ok(before)
-            }
+            key => self.install_registered(key, after),
         }
-    }
-
-    fn put_worker(&mut self, row: &WorkerInfo) -> Result<()> {
-        let types: Vec<_> = row.types.iter().map(TypeName::as_str).collect();
-        let types = serde_json::to_string(&types).unwrap_or_default();
-        let values = params![
-            Bind(id(row.worker.as_uuid())),
-            row.name.as_ref().map(WorkerName::as_str),
-            types,
-            row.concurrency,
-            row.running,
-            row.started_at.as_millis(),
-            row.seen_at.as_millis(),
-            row.expires_at.as_millis(),
-        ];
-        self.run(Sql::PutWorker, values)
-    }
-
-    fn put_schedule(&mut self, row: &ScheduleRecord) -> Result<()> {
-        let values = params![
-            row.name.as_str(),
-            Bind(id(row.id.as_uuid())),
-            Bind(id(row.revision.as_uuid())),
-            row.due_at.map(Timestamp::as_millis),
-            row.handled.map(Timestamp::as_millis),
-            &*row.definition,
-            &*row.state,
-        ];
-        self.run(Sql::PutSchedule, values)
     }
 
     /// Runs a statement that returns no rows.
@@ -463,6 +403,10 @@ impl Rows for SqliteRows<'_> {
         Ok(job.map(|job| ChainId::from_uuid(*job.as_uuid())))
     }
 
+    fn former(&mut self, job_type: &TypeName) -> Result<EndedJobs> {
+        self.get_former(job_type)
+    }
+
     fn worker(&mut self, worker: WorkerId) -> Result<Option<Arc<WorkerInfo>>> {
         let statement = self.prepared.get(Sql::GetWorker)?;
         Ok(first(statement, [Bind(id(worker.as_uuid()))], read_worker)?.map(Arc::new))
@@ -523,20 +467,6 @@ impl Rows for SqliteRows<'_> {
     }
 }
 
-/// Reads `name, id, revision, due_at, handled, definition, state`.
-fn read_schedule(row: &SqlRow<'_>) -> Result<Arc<ScheduleRecord>> {
-    let mut columns = Columns { row, next: 0 };
-    Ok(Arc::new(ScheduleRecord {
-        name: columns.name(ScheduleName::new)?,
-        id: ScheduleId::from_uuid(columns.id()?),
-        revision: RequestId::from_uuid(columns.id()?),
-        due_at: columns.maybe_time()?,
-        handled: columns.maybe_time()?,
-        definition: columns.text()?.into(),
-        state: columns.text()?.into(),
-    }))
-}
-
 /// A value that is bound without a copy.
 pub(crate) struct Bind<'a>(pub(crate) ValueRef<'a>);
 
@@ -552,25 +482,6 @@ fn limit(max: usize) -> i64 {
 
 fn read_id(row: &SqlRow<'_>) -> Result<JobId> {
     Ok(JobId::from_uuid(Columns { row, next: 0 }.id()?))
-}
-
-/// Reads `id, name, types, concurrency, running, started_at, seen_at, expires_at`.
-pub(crate) fn read_worker(row: &SqlRow<'_>) -> Result<WorkerInfo> {
-    let mut columns = Columns { row, next: 0 };
-    let (worker, name) = (WorkerId::from_uuid(columns.id()?), columns.maybe_name(WorkerName::new)?);
-    let types: Vec<String> = serde_json::from_str(columns.text()?)
-        .map_err(|error| table::corrupt(format_args!("the types of a worker cannot be decoded: {error}")))?;
-    let types: Result<_, _> = types.into_iter().map(TypeName::new).collect();
-    Ok(WorkerInfo {
-        worker,
-        name,
-        types: types.map_err(unreadable)?,
-        concurrency: columns.number()?,
-        running: columns.number()?,
-        started_at: columns.time()?,
-        seen_at: columns.time()?,
-        expires_at: columns.time()?,
-    })
 }
 
 /// Runs a statement and reads its first row.

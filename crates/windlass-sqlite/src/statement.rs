@@ -58,6 +58,8 @@ statements! {
     UpdateTrim = update_trim,
     UpdateTally = update_tally,
     ClearTally = clear_tally,
+    GetFormer = get_former,
+    PutFormer = put_former,
     UpdateSequence = update_sequence,
     PutWorker = put_worker,
     DeleteWorker = delete_worker,

@@ -384,12 +384,49 @@ pub struct TypeCount {
     pub failed: u64,
     /// Cancelled jobs.
     pub cancelled: u64,
+    /// How many jobs have ever ended. Unlike the counts above, these numbers include removed jobs and only grow.
+    pub ended: EndedJobs,
     /// The due time of the pending job that has been due the longest. `None` if no job is due.
     pub oldest_ready: Option<Timestamp>,
     /// Running jobs whose lease has expired.
     pub expired_leases: u64,
     /// Whether the type is paused.
     pub paused: bool,
+}
+
+/// The number of jobs of one type that have ever ended, by outcome.
+///
+/// Each number only grows, until the store is erased. A job that is retried counts again when it ends again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndedJobs {
+    /// Jobs that completed.
+    pub completed: u64,
+    /// Jobs that failed.
+    pub failed: u64,
+    /// Jobs that were cancelled.
+    pub cancelled: u64,
+}
+
+impl EndedJobs {
+    /// Returns the sums of both numbers, by outcome.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            completed: self.completed.saturating_add(other.completed),
+            failed: self.failed.saturating_add(other.failed),
+            cancelled: self.cancelled.saturating_add(other.cancelled),
+        }
+    }
+
+    /// Returns the increase since an earlier count, by outcome.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            completed: self.completed.saturating_sub(earlier.completed),
+            failed: self.failed.saturating_sub(earlier.failed),
+            cancelled: self.cancelled.saturating_sub(earlier.cancelled),
+        }
+    }
 }
 
 fn any_or<T: PartialEq>(wanted: &[T], value: &T) -> bool {

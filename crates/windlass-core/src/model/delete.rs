@@ -32,6 +32,7 @@ impl<R: Rows> Execution<'_, R> {
             });
             self.remove_chain(chain)?;
         }
+        self.write_former()?;
         Ok(DeleteReply::Deleted(deleted))
     }
 

@@ -36,6 +36,7 @@ impl<R: Rows> Execution<'_, R> {
             }
             left -= trimmed;
         }
+        self.write_former()?;
         reply.jobs = request.max - u32::try_from(left).unwrap_or(0);
         reply.more =
             self.rows.first_removable(self.now)?.is_some() || self.rows.first_trimmable(self.now)?.is_some();
@@ -50,9 +51,16 @@ impl<R: Rows> Execution<'_, R> {
     /// Removes a chain and all its jobs.
     pub(super) fn remove_chain(&mut self, chain: ChainId) -> Result<()> {
         for job in self.jobs_of(chain, usize::MAX)? {
-            self.rows.set(RowKey::Job(job), None)?;
+            self.remove_job(job)?;
         }
         self.rows.set(RowKey::Chain(chain), None)
+    }
+
+    fn remove_job(&mut self, job: JobId) -> Result<()> {
+        if let Some(row) = self.rows.job(job)? {
+            self.leave_outcome(&row);
+        }
+        self.rows.set(RowKey::Job(job), None)
     }
 
     /// Removes up to `max` expired inner jobs of a chain, oldest first, and returns how many. Inner jobs are
@@ -66,7 +74,7 @@ impl<R: Rows> Execution<'_, R> {
             if row.closed.is_none() && closed_at.is_none_or(|at| at + stays > self.now) {
                 break;
             }
-            self.rows.set(RowKey::Job(job), None)?;
+            self.remove_job(job)?;
             removed += 1;
         }
         Ok(removed)

@@ -97,6 +97,7 @@ impl<R: Rows> Execution<'_, R> {
     pub(super) fn retry(&mut self, request: &Retry) -> Result<RetryReply> {
         check_items("chains", request.chains.len())?;
         let chains = request.chains.iter().map(|target| self.retry_one(*target)).collect::<Result<_>>()?;
+        self.write_former()?;
         Ok(RetryReply { chains, deferred: false })
     }
 
@@ -138,6 +139,7 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     fn reopen(&mut self, mut row: JobRow, mut chain: ChainRow) -> Result<Arc<JobRow>> {
+        self.leave_outcome(&row);
         if let Some(record) = row.latest_attempt() {
             push_history(&mut row, record);
         }

@@ -7,9 +7,9 @@ use super::sorted::Sorted;
 use super::table::{OfType, Tables};
 use super::{Execution, Rows};
 use crate::command::{
-    ChainFacts, Count, CountReply, Cursor, GetChains, GetChainsReply, GetJobs, GetJobsReply, JobFacts,
-    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
-    ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
+    ChainFacts, Count, CountReply, Cursor, EndedJobs, GetChains, GetChainsReply, GetJobs, GetJobsReply,
+    JobFacts, ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents,
+    ListDependentsReply, ListJobs, ListJobsReply, NextDue, NextDueReply, Order, Page, TypeCount, Types,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId};
@@ -140,14 +140,16 @@ impl Execution<'_, Tables> {
         let levels = of_type.into_iter().flat_map(|of_type| &of_type.pending);
         let heads = levels.filter_map(|(_, jobs)| jobs.first()).map(|(due_at, ..)| *due_at);
         let leases = of_type.into_iter().flat_map(|of_type| of_type.running.iter());
+        let [completed, failed, cancelled] = [Status::Completed, Status::Failed, Status::Cancelled].map(of);
         TypeCount {
             job_type: name.clone(),
             blocked: of(Status::Blocked),
             pending: of(Status::Pending),
             running: of(Status::Running),
-            completed: of(Status::Completed),
-            failed: of(Status::Failed),
-            cancelled: of(Status::Cancelled),
+            completed,
+            failed,
+            cancelled,
+            ended: self.rows.former_of(name).and(EndedJobs { completed, failed, cancelled }),
             oldest_ready: heads.min().filter(|due_at| *due_at <= self.now),
             expired_leases: leases.take_while(|(until, ..)| *until <= self.now).count() as u64,
             paused: self.rows.has_paused(name),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::command::{JobSummary, ScheduleRecord, WorkerInfo};
+use crate::command::{EndedJobs, JobSummary, ScheduleRecord, WorkerInfo};
 use crate::id::{ChainId, Fence, JobId, RequestId, WorkerId};
 use crate::limit::REPEAT_WINDOW_MS;
 use crate::name::{LockName, ScheduleName, TraceContext, TypeName, WorkerName};
@@ -163,6 +163,8 @@ pub enum Row {
     Paused,
     /// A schedule.
     Schedule(Arc<ScheduleRecord>),
+    /// The jobs of a type that no longer have the outcome with which they ended: they were removed, or retried.
+    Former(EndedJobs),
 }
 
 /// The key of a row.
@@ -180,6 +182,8 @@ pub enum RowKey {
     Paused(TypeName),
     /// Key of a schedule.
     Schedule(ScheduleName),
+    /// Key of the former outcomes of a job type.
+    Former(TypeName),
 }
 
 /// One inserted, updated or deleted row.

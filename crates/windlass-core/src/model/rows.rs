@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::row::{ChainRow, JobRow, LockRow, Row, RowKey};
-use crate::command::{ScheduleRecord, Types, WorkerInfo};
+use crate::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use crate::error::{Error, Result};
 use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
 use crate::name::{Key, LockName, ScheduleName, TypeName};
@@ -107,6 +107,9 @@ pub trait Rows {
     /// be deleted after the retention of completed chains, but no earlier than [`repeat_window`](super::repeat_window)
     /// after it closed. Inner jobs are all but the first and the latest.
     fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>>;
+
+    /// Returns how many jobs of a type no longer have the outcome with which they ended. Zero if none was stored.
+    fn former(&mut self, job_type: &TypeName) -> Result<EndedJobs>;
 
     /// Returns a registered worker.
     fn worker(&mut self, id: WorkerId) -> Result<Option<Arc<WorkerInfo>>>;

@@ -36,7 +36,8 @@ impl Model {
         chains.take(max).filter_map(|(_, id)| self.tables.get_chain(*id).cloned()).collect()
     }
 
-    /// Returns all rows that are neither jobs nor chains: workers, leader locks and paused types.
+    /// Returns all rows that are neither jobs nor chains: workers, leader locks, paused types,
+    /// schedules and former outcomes.
     #[must_use]
     pub fn registry(&self) -> Vec<(RowKey, Row)> {
         self.tables.registry()

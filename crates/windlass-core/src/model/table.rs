@@ -4,6 +4,7 @@
 //! those of its new value, except for entries that are the same for both. Undo and replay therefore only need
 //! to set rows.
 
+mod registry;
 mod rows;
 
 use std::cmp::Reverse;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 
-use crate::command::{ScheduleRecord, WorkerInfo};
+use crate::command::{EndedJobs, ScheduleRecord, WorkerInfo};
 use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 use crate::model::sorted::Sorted;
@@ -33,6 +34,8 @@ pub(super) struct Tables {
     locks: BTreeMap<LockName, LockRow>,
     paused: BTreeSet<TypeName>,
     schedules: BTreeMap<ScheduleName, Arc<ScheduleRecord>>,
+    /// Former outcomes, also of types without stored jobs.
+    former: BTreeMap<TypeName, EndedJobs>,
     log: Vec<Effect>,
     /// Whether changes are logged.
     is_logging: bool,
@@ -134,18 +137,6 @@ impl Tables {
         self.chains.get(&id)
     }
 
-    /// Returns all workers, leader locks, paused types and schedules.
-    pub(super) fn registry(&self) -> Vec<(RowKey, Row)> {
-        let workers =
-            self.workers.iter().map(|(id, row)| (RowKey::Worker(*id), Row::Worker(Arc::clone(row))));
-        let locks = self.locks.iter().map(|(name, row)| (RowKey::Lock(name.clone()), Row::Lock(*row)));
-        let paused = self.paused.iter().map(|name| (RowKey::Paused(name.clone()), Row::Paused));
-        let schedules = self.schedules.iter();
-        let schedules =
-            schedules.map(|(name, row)| (RowKey::Schedule(name.clone()), Row::Schedule(Arc::clone(row))));
-        workers.chain(locks).chain(paused).chain(schedules).collect()
-    }
-
     pub(super) const fn last_seq(&self) -> u64 {
         self.next_seq
     }
@@ -172,18 +163,6 @@ impl Tables {
         let later = (from <= to).then(|| self.later_jobs.range((chain, from)..=(chain, to)));
         let later = later.into_iter().flatten().map(|((_, index), job)| (*index, *job));
         first.map(|first| (0, first)).into_iter().chain(later)
-    }
-
-    pub(super) fn workers(&self) -> impl Iterator<Item = &Arc<WorkerInfo>> {
-        self.workers.values()
-    }
-
-    pub(super) fn has_paused(&self, job_type: &TypeName) -> bool {
-        self.paused.contains(job_type)
-    }
-
-    pub(super) fn paused(&self) -> impl Iterator<Item = &TypeName> {
-        self.paused.iter()
     }
 
     /// Begins to log changes.
@@ -237,50 +216,8 @@ impl Tables {
                 self.reindex_trim(*id);
                 Some(Row::Chain(before))
             }
-            (RowKey::Worker(id), after) => {
-                let before = self.workers.remove(id);
-                if let Some(row) = &before {
-                    self.worker_ends.remove(&(row.expires_at, *id));
-                }
-                if let Some(Row::Worker(row)) = after {
-                    self.worker_ends.insert((row.expires_at, *id));
-                    self.workers.insert(*id, row);
-                }
-                before.map(Row::Worker)
-            }
-            (RowKey::Lock(name), after) => {
-                let before = self.locks.remove(name);
-                if let Some(row) = &before {
-                    self.lock_ends.remove(&(row.until, name.clone()));
-                }
-                if let Some(Row::Lock(row)) = after {
-                    self.lock_ends.insert((row.until, name.clone()));
-                    self.locks.insert(name.clone(), row);
-                }
-                before.map(Row::Lock)
-            }
-            (RowKey::Paused(name), Some(_)) => (!self.paused.insert(name.clone())).then_some(Row::Paused),
-            (RowKey::Paused(name), None) => self.paused.remove(name).then_some(Row::Paused),
-            (RowKey::Schedule(name), after) => self.install_schedule(name, after),
+            (key, after) => self.install_registered(key, after),
         }
-    }
-
-    fn install_schedule(&mut self, name: &ScheduleName, after: Option<Row>) -> Option<Row> {
-        let before = self.schedules.remove(name);
-        if let Some(row) = &before {
-            self.schedules_by_id.remove(&row.id);
-            if let Some(due_at) = row.due_at {
-                self.schedules_by_due.remove(&(due_at, name.clone()));
-            }
-        }
-        if let Some(Row::Schedule(row)) = after {
-            self.schedules_by_id.insert(row.id, name.clone());
-            if let Some(due_at) = row.due_at {
-                self.schedules_by_due.insert((due_at, name.clone()));
-            }
-            self.schedules.insert(name.clone(), row);
-        }
-        before.map(Row::Schedule)
     }
 
     fn index_job(&mut self, row: &JobRow, unchanged: Unchanged) {

@@ -1,7 +1,7 @@
-//! Workers and schedules.
+//! Workers, schedules and former outcomes.
 
-use windlass_core::command::{ScheduleRecord, WorkerInfo};
-use windlass_core::{RequestId, ScheduleId, ScheduleName, WorkerId, WorkerName};
+use windlass_core::command::{EndedJobs, ScheduleRecord, WorkerInfo};
+use windlass_core::{RequestId, ScheduleId, ScheduleName, TypeName, WorkerId, WorkerName};
 
 use super::row::tag;
 use super::{Decoded, Decoder, Encoder, Malformed};
@@ -66,4 +66,17 @@ pub(super) fn decode_schedule(from: &mut Decoder<'_>) -> Decoded<ScheduleRecord>
         definition: from.text()?.into(),
         state: from.text()?.into(),
     })
+}
+
+pub(super) fn encode_former(to: &mut Encoder, name: &TypeName, row: EndedJobs) {
+    to.byte(tag::FORMER);
+    to.text(name.as_str());
+    to.number(row.completed);
+    to.number(row.failed);
+    to.number(row.cancelled);
+}
+
+pub(super) fn decode_former(from: &mut Decoder<'_>) -> Decoded<(TypeName, EndedJobs)> {
+    let name = from.type_name()?;
+    Ok((name, EndedJobs { completed: from.number()?, failed: from.number()?, cancelled: from.number()? }))
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use windlass_core::command::EndedJobs;
 use windlass_core::model::{Effect, LockRow, Model, Row, RowKey};
 use windlass_core::{ChainId, JobId, LockName, RequestId, ScheduleName, WorkerId};
 
 use super::chain::{decode_chain, encode_chain};
 use super::job::{decode_job, decode_update, encode_job, encode_update, has_same_origin};
-use super::registry::{decode_schedule, decode_worker, encode_schedule, encode_worker};
+use super::registry::{
+    decode_former, decode_schedule, decode_worker, encode_former, encode_schedule, encode_worker,
+};
 use super::{Decoded, Decoder, Encoder, Malformed};
 
 /// The first byte of a change.
@@ -25,6 +28,7 @@ pub(super) mod tag {
     pub(in crate::codec) const RESUMED: u8 = 11;
     pub(in crate::codec) const SCHEDULE: u8 = 12;
     pub(in crate::codec) const SCHEDULE_DELETED: u8 = 13;
+    pub(in crate::codec) const FORMER: u8 = 14;
 }
 
 /// One applied change to a row.
@@ -67,6 +71,8 @@ pub(crate) fn encode_effect(to: &mut Encoder, effect: &Effect) {
             to.byte(tag::SCHEDULE_DELETED);
             to.text(name.as_str());
         }
+        // No command deletes these numbers. Zeros mean the same as no row.
+        (RowKey::Former(name), None) => encode_former(to, name, EndedJobs::default()),
     }
 }
 
@@ -87,6 +93,11 @@ pub(crate) fn encode_row(to: &mut Encoder, key: &RowKey, row: &Row) {
             to.text(if let RowKey::Paused(name) = key { name.as_str() } else { "" });
         }
         Row::Schedule(row) => encode_schedule(to, row),
+        Row::Former(row) => {
+            if let RowKey::Former(name) = key {
+                encode_former(to, name, *row);
+            }
+        }
     }
 }
 
@@ -135,6 +146,10 @@ pub(crate) fn apply(from: &mut Decoder<'_>, model: &mut Model, is_partial: bool)
             (RowKey::Schedule(row.name.clone()), Some(Row::Schedule(Arc::new(row))))
         }
         tag::SCHEDULE_DELETED => (RowKey::Schedule(from.name(ScheduleName::new)?), None),
+        tag::FORMER => {
+            let (name, row) = decode_former(from)?;
+            (RowKey::Former(name), Some(Row::Former(row)))
+        }
         _ => return Err(Malformed("a change has an unknown kind")),
     };
     let before = model.install(&key, after.clone());

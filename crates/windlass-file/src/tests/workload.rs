@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use windlass_core::command::{
-    Acquire, Acquired, Beat, Cancel, CancelMode, Command, Create, LeaderLock, LockAction, NewChain, NewJob,
-    NewKey, NextJob, Outcome, Pause, Quota, Renew, RenewLease, Reply, Settle, Settlement, Target,
+    Acquire, Acquired, Beat, Cancel, CancelMode, Command, Create, Delete, LeaderLock, LockAction, NewChain,
+    NewJob, NewKey, NextJob, Outcome, Pause, Quota, Renew, RenewLease, Reply, Retry, RetryTarget, Settle,
+    Settlement, Target,
 };
 use windlass_core::model::{ChainRow, JobRow, Model, Row, RowKey};
 use windlass_core::{
-    ChainId, Clock, ErrorText, JobId, KeyHold, LockName, ManualClock, Millis, Payload, RequestId, Store,
-    Timestamp, Transactional, TypeName, WorkerId, WorkerName,
+    ChainId, Clock, ErrorText, JobId, KeyHold, LockName, ManualClock, Millis, Payload, RequestId, Status,
+    Store, Timestamp, Transactional, TypeName, WorkerId, WorkerName,
 };
 
 use crate::disk::Disk;
@@ -161,7 +162,7 @@ impl Author {
     }
 
     fn draft(&mut self) -> Command {
-        match self.random.u8(..12) {
+        match self.random.u8(..14) {
             0..4 => self.create(),
             4..6 => acquire(self.random.u32(1..4)),
             6..9 if !self.held.is_empty() => self.settle(),
@@ -171,8 +172,21 @@ impl Author {
                 let chains = self.model.chains_after(0, 3).iter().map(|row| Target::Chain(row.id)).collect();
                 Cancel { chains, mode: CancelMode::Ask }.into()
             }
+            12 => {
+                let chains = self.model.chains_after(0, 1).iter().map(|row| Target::Chain(row.id)).collect();
+                Delete { chains, cascade: true }.into()
+            }
+            13 => self.retry(),
             _ => self.create(),
         }
+    }
+
+    /// Retries all chains that failed or were cancelled.
+    fn retry(&self) -> Command {
+        let jobs = self.model.jobs_after(0, usize::MAX);
+        let closed = jobs.iter().filter(|row| matches!(row.job.status, Status::Failed | Status::Cancelled));
+        let target = |row: &Arc<JobRow>| RetryTarget { job: row.job.id, version: row.job.version };
+        Retry { chains: closed.map(target).collect() }.into()
     }
 
     fn apply(&mut self, command: Command) -> Command {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use windlass_core::command::{
-    Beat, Cancel, CancelMode, ChangeSchedules, Create, DueTime, GetChains, LeaderLock, ListAttempts,
+    Beat, Cancel, CancelMode, ChangeSchedules, Create, Delete, DueTime, GetChains, LeaderLock, ListAttempts,
     ListChains, ListJobs, ListSchedules, ListWorkers, LockAction, NewKey, NextJob, Order, Outcome, Page,
     Pause, PutSchedule, Renew, RenewLease, ScheduleAction, ScheduleChange, Settle, Settlement, Target,
 };
@@ -126,7 +126,17 @@ async fn fill(store: &FileStore) {
     let outcome = Outcome::Complete { output, retention: None, create: Vec::new() };
     let settlement = Settlement { job: completed.id, fence: completed.fence, outcome };
     store.settle(Settle { settlements: vec![settlement] }).await.unwrap();
+    fill_former(store).await;
     fill_registry(store).await;
+}
+
+/// Deletes a cancelled chain, so that its outcome is only in the totals of its type.
+async fn fill_former(store: &FileStore) {
+    let chain = new_chain();
+    let chains = vec![Target::Chain(chain.id)];
+    start(store, vec![chain]).await;
+    store.cancel(Cancel { chains: chains.clone(), mode: CancelMode::Ask }).await.unwrap();
+    store.delete(Delete { chains, cascade: false }).await.unwrap();
 }
 
 /// Stores a worker, a leader lock, a paused type and schedules. One of these is deleted.
@@ -235,6 +245,8 @@ async fn describe(store: &FileStore) -> String {
     let types = windlass_core::command::Types::All;
     for count in store.count(windlass_core::command::Count { types }).await.unwrap().types {
         writeln!(text, "type {} paused {}", count.job_type, count.paused).unwrap();
+        let ended = count.ended;
+        writeln!(text, "  ended {} {} {}", ended.completed, ended.failed, ended.cancelled).unwrap();
     }
     text
 }

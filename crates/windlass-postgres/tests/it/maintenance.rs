@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use windlass_conformance::{complete, type_name};
-use windlass_core::command::{Count, Settle, Settlement, Types};
+use windlass_core::command::{Count, Delete, Settle, Settlement, Types};
 use windlass_core::{Status, Store, Transactional};
 use windlass_testkit::wait_until;
 
@@ -61,6 +61,10 @@ async fn dead_rows_and_ended_leases_are_removed_without_autovacuum() {
 async fn counts_stay_exact_while_they_are_summed_up() {
     let database = Database::new().await;
     let s = database.subject();
+    // Only the totals of this type remain.
+    let gone = s.start("gone").await;
+    s.work("gone", complete("1")).await;
+    s.run(Delete { chains: vec![gone.into()], cascade: false }).await;
     // Each command leaves a row.
     for _ in 0..1_100 {
         s.start("a").await;
@@ -77,6 +81,10 @@ async fn counts_stay_exact_while_they_are_summed_up() {
         number(&database, "select count(*) from {}.tally").await < 600
     })
     .await;
+    assert_eq!(number(&database, "select count(*) from {}.tally where type = 'gone'").await, 1);
+    s.start("gone").await;
+    let counted = s.run(Count { types: Types::Only(vec![type_name("gone")]) }).await;
+    assert_eq!((counted.types[0].completed, counted.types[0].ended.completed), (0, 1));
 }
 
 /// A transaction that is open while others work must not hide its own changes of the counts, nor count twice.

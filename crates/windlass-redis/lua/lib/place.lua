@@ -87,6 +87,15 @@ local function count(row, by)
   set(of_type, row.status, (of_type[row.status] or 0) + by)
 end
 
+-- Changes to the number of jobs that ended with a status and no longer have it, by status and type.
+local former = {}
+
+-- Notes that a job is about to be removed or retried. Its outcome stays in the totals of its type.
+local function leave_outcome(row)
+  local field = row.status .. ':' .. row.type
+  set(former, field, (former[field] or 0) + 1)
+end
+
 -- The jobs that each acquire request leased: changes to their stored number, and the new ones.
 local held_by, leased = {}, {}
 
@@ -340,6 +349,7 @@ local function commit()
     stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', counter.value)
   end
   stage_counts()
+  stage_numbers(tag .. ':former', former)
   stage_requests()
   stage_order()
   write_all(row_commands())

@@ -4,6 +4,8 @@ local function remove_job(row)
   displace(row)
   if OPEN[row.status] then
     depend(row, false)
+  else
+    leave_outcome(row)
   end
   if OPEN[row.status] or row.status == 'failed' then
     need(row, -1)

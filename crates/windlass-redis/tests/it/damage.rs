@@ -155,7 +155,7 @@ async fn an_expire_names_the_key_and_writes_nothing() {
     let expire = Expire { max: 1_000 };
     let (first, jobs) = (format!("job:{chain}"), format!("jobs:{chain}"));
     let dependents = format!("dependents:{blocker}");
-    for key in ["leaving", "trimming", "keys", &first, &jobs, &dependents] {
+    for key in ["leaving", "trimming", "keys", "former", &first, &jobs, &dependents] {
         check(key, &expire.into(), &subject, &mut database).await;
     }
     assert_eq!(subject.run(expire).await.chains.len(), 2);
@@ -202,7 +202,7 @@ async fn commands_from_outside_name_the_key_and_write_nothing() {
     let version = subject.job(job.id).await.version;
     let retry = Command::from(Retry { chains: vec![RetryTarget { job: job.id, version }] });
     let history = format!("history:{}", job.id);
-    for key in ["pending:0:a", "pending_sets", "counts", "leaving", "rippling", &history, &row] {
+    for key in ["pending:0:a", "pending_sets", "counts", "former", "leaving", "rippling", &history, &row] {
         check(key, &retry, &subject, &mut database).await;
     }
     subject.store.execute(retry).await.unwrap();

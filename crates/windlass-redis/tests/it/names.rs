@@ -1,6 +1,6 @@
 //! Type names and keys that look like the store's own Redis keys. The conformance cases cover other unusual names.
 
-use windlass_conformance::complete;
+use windlass_conformance::{complete, type_name};
 use windlass_core::command::{Count, Expire, Types};
 use windlass_core::{ErrorKind, Key, LockName, TypeName};
 use windlass_redis::{Options, RedisNotifier, RedisStore};
@@ -57,7 +57,12 @@ async fn names_that_look_like_the_stores_keys_are_only_names() {
     }
     subject.advance(HUNDRED_DAYS);
     while subject.run(Expire { max: 1_000 }).await.more {}
-    assert_eq!(database.names().await, [database.key("meta")]);
+    assert_eq!(database.names().await, [database.key("former"), database.key("meta")]);
+    for name in &names {
+        subject.start(name).await;
+        let count = subject.run(Count { types: Types::Only(vec![type_name(name)]) }).await.types.remove(0);
+        assert_eq!(count.ended.completed, PRIORITIES.len() as u64, "{name:?}");
+    }
 }
 
 #[test]

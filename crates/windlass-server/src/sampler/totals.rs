@@ -1,15 +1,14 @@
 //! Totals of ended jobs that only grow.
 //!
-//! The counts of a store fall when chains are removed. A total adds each increase of a count, and ignores decreases: these
-//! are removed chains. Jobs that end between the same two samples as chains of their type and outcome are removed are
-//! missed, at most as many as were removed.
+//! The store counts the jobs of each type that have ever ended. It omits types without stored jobs, so the sum of a
+//! count can fall. The sums here add the increase of each type instead.
 
 use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::TypeName;
-use windlass_core::command::{CountReply, TypeCount};
+use windlass_core::command::{CountReply, EndedJobs, TypeCount};
 
 /// The number of jobs that have ended, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
@@ -21,62 +20,41 @@ pub(crate) struct Ended {
 
 #[derive(Debug, Default)]
 pub(super) struct Totals {
-    /// The latest counts and the totals of each stored type. `None` before the first sample.
-    types: Option<HashMap<TypeName, (Ended, Ended)>>,
-    sums: Ended,
+    /// The latest totals of each type, also of types without stored jobs. `None` before the first sample.
+    types: Option<HashMap<TypeName, EndedJobs>>,
+    /// The jobs that ended since the first sample.
+    sums: EndedJobs,
 }
 
 impl Totals {
     /// Adds the increase since the latest counts.
     pub(super) fn add(&mut self, counts: &CountReply) {
-        let before = self.types.take();
-        let is_first = before.is_none();
-        let mut before = before.unwrap_or_default();
-        let mut types = HashMap::with_capacity(counts.types.len());
+        let is_first = self.types.is_none();
+        let types = self.types.get_or_insert_default();
         for count in &counts.types {
-            let now = Ended::of(count);
-            let (latest, total) = match before.remove(&count.job_type) {
-                Some(known) => known,
-                // What was stored before the first sample did not end since.
-                None if is_first => (now, Ended::default()),
-                None => Default::default(),
-            };
-            let increase = now.increase_since(latest);
-            self.sums = self.sums.and(increase);
-            types.insert(count.job_type.clone(), (now, total.and(increase)));
+            let before = types.insert(count.job_type.clone(), count.ended);
+            if !is_first {
+                self.sums = self.sums.and(count.ended.since(before.unwrap_or_else(|| removed(count))));
+            }
         }
-        self.types = Some(types);
     }
 
-    pub(super) fn of(&self, job_type: &TypeName) -> Ended {
-        let known = self.types.as_ref().and_then(|types| types.get(job_type));
-        known.map(|(_, total)| *total).unwrap_or_default()
-    }
-
-    pub(super) const fn sums(&self) -> Ended {
-        self.sums
+    pub(super) fn sums(&self) -> Ended {
+        self.sums.into()
     }
 }
 
-impl Ended {
-    const fn of(count: &TypeCount) -> Self {
-        Self { completed: count.completed, failed: count.failed, cancelled: count.cancelled }
-    }
+/// Returns how many jobs of a new type had ended before the first sample that has it. The type had no stored jobs in the
+/// sample before, so its stored jobs have ended since, and removed ones before: a job stays stored for ten minutes after
+/// it ended.
+const fn removed(count: &TypeCount) -> EndedJobs {
+    let TypeCount { completed, failed, cancelled, .. } = *count;
+    count.ended.since(EndedJobs { completed, failed, cancelled })
+}
 
-    const fn increase_since(self, earlier: Self) -> Self {
-        Self {
-            completed: self.completed.saturating_sub(earlier.completed),
-            failed: self.failed.saturating_sub(earlier.failed),
-            cancelled: self.cancelled.saturating_sub(earlier.cancelled),
-        }
-    }
-
-    const fn and(self, other: Self) -> Self {
-        Self {
-            completed: self.completed + other.completed,
-            failed: self.failed + other.failed,
-            cancelled: self.cancelled + other.cancelled,
-        }
+impl From<EndedJobs> for Ended {
+    fn from(EndedJobs { completed, failed, cancelled }: EndedJobs) -> Self {
+        Self { completed, failed, cancelled }
     }
 }
 
@@ -84,8 +62,9 @@ impl Ended {
 mod tests {
     use super::*;
 
-    fn counts(completed: &[(&str, u64)]) -> CountReply {
-        let count = |(name, completed): &(&str, u64)| TypeCount {
+    /// Returns the counts of types: their names, completed jobs that are stored, and jobs that ever completed.
+    fn counts(types: &[(&str, u64, u64)]) -> CountReply {
+        let count = |(name, completed, total): &(&str, u64, u64)| TypeCount {
             job_type: TypeName::new(name).unwrap(),
             blocked: 0,
             pending: 0,
@@ -93,28 +72,31 @@ mod tests {
             completed: *completed,
             failed: 0,
             cancelled: 0,
+            ended: EndedJobs { completed: *total, ..EndedJobs::default() },
             oldest_ready: None,
             expired_leases: 0,
             paused: false,
         };
-        CountReply { types: completed.iter().map(count).collect(), closed_estimated: false }
+        CountReply { types: types.iter().map(count).collect(), closed_estimated: false }
     }
 
     #[test]
-    fn totals_never_fall() {
+    fn sums_contain_every_job_that_ended_since_the_first_sample() {
         let mut totals = Totals::default();
         let mut seen = Vec::new();
-        for completed in [
-            &[("a", 1_000)][..],
-            &[("a", 1_010)],
-            &[("a", 500), ("b", 7)], // chains have expired
-            &[("a", 505), ("b", 9)],
-            &[("b", 9)],
-            &[("a", 2), ("b", 9)],
+        for types in [
+            &[("a", 1_000, 5_000)][..],
+            &[("a", 1_010, 5_010)],
+            &[("a", 500, 5_015), ("b", 7, 7)], // jobs have ended while others were removed
+            &[("a", 505, 5_020), ("b", 9, 9)],
+            &[("b", 9, 9)], // the type has no stored jobs
+            &[("a", 2, 5_022), ("b", 9, 9)],
+            &[("a", 2, 5_022), ("b", 9, 9), ("c", 3, 9_003)], // a type that had no stored jobs before the first sample
+            &[("a", 1, 1)],                                   // the store was erased
         ] {
-            totals.add(&counts(completed));
-            seen.push((totals.sums().completed, totals.of(&TypeName::new("b").unwrap()).completed));
+            totals.add(&counts(types));
+            seen.push(totals.sums().completed);
         }
-        assert_eq!(seen, [(0, 0), (10, 0), (17, 7), (24, 9), (24, 9), (26, 9)]);
+        assert_eq!(seen, [0, 10, 22, 29, 29, 31, 34, 34]);
     }
 }

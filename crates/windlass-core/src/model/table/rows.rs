@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::HashSet;
 
 use super::{ByTime, Listed, OfType, Tables};
-use crate::command::{ScheduleRecord, Types, WorkerInfo};
+use crate::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use crate::error::Result;
 use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey};
@@ -180,6 +180,10 @@ impl Rows for Tables {
 
     fn first_trimmable(&mut self, now: Timestamp) -> Result<Option<ChainId>> {
         Ok(self.trimming.first().filter(|(at, _)| *at <= now).map(|(_, chain)| *chain))
+    }
+
+    fn former(&mut self, job_type: &TypeName) -> Result<EndedJobs> {
+        Ok(self.former_of(job_type))
     }
 
     fn worker(&mut self, id: WorkerId) -> Result<Option<Arc<WorkerInfo>>> {
