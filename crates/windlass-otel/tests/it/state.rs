@@ -117,7 +117,7 @@ async fn many_blocked_jobs_are_examined_in_steps() {
         let line =
             format!("windlass_state_blocked_by_failed{{messaging_destination_name=\"pack\"}} {expected}\n");
         assert!(text.contains(&line), "{line}{text}");
-        tokio::time::sleep(Duration::from_millis(15_001)).await;
+        tokio::time::sleep(Duration::from_millis(15_001)).await; // tidy: time is paused
     }
     drop(gauges);
 }
