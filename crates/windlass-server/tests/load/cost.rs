@@ -12,6 +12,9 @@ use windlass_testkit::{PostgresServer, is_full_run, print_figure, wait_until};
 
 use crate::client::{Http, Listening, Nothing, do_nothing};
 
+/// The maximum time for a page, for 95 of 100 requests.
+const PAGE_MAX: Duration = Duration::from_millis(100);
+
 /// A store that counts its calls.
 #[derive(Debug)]
 struct Counting {
@@ -122,6 +125,8 @@ async fn pages_are_fast_with_a_million_jobs() {
         let (p50, p95) = (times[times.len() / 2], times[times.len() * 95 / 100]);
         let shown = path.replace(after, "…");
         print_figure(&format!("{stored} jobs, {shown}"), format!("p50 {p50:.1?}, p95 {p95:.1?}"));
+        // A normal run shares its cores with other tests.
+        assert!(!is_full_run() || p95 < PAGE_MAX, "{shown} took {p95:?}");
     }
 }
 
