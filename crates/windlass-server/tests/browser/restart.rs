@@ -1,9 +1,12 @@
 //! Pages that are open while the server or the store is restarted.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
-use windlass_core::Client;
+use windlass_core::command::{Command, Reply};
+use windlass_core::{BoxFuture, Client, Decorator, Error, ErrorKind, MemoryStore, Result};
 use windlass_server::Role;
 use windlass_testkit::{PostgresServer, wait_until};
 
@@ -51,11 +54,6 @@ async fn pages_recover_when_the_store_is_restarted() {
     browser.until(IS_LIVE).await;
     browser.eval("(window.untouched = true, 0)").await;
     postgres.crash().await;
-    // A page that is opened while the store is away recovers, too.
-    browser.new_tab().await;
-    browser.goto(&site.url("/chains?type=placed-first")).await;
-    browser.until("'problem' in document.body.dataset").await;
-    browser.first_tab().await;
     postgres.restart().await;
     wait_until("the store answers again", Duration::from_secs(60), async || {
         site.api.post("/chains", json!({"type": "placed-later"})).await.status.is_success()
@@ -63,7 +61,41 @@ async fn pages_recover_when_the_store_is_restarted() {
     .await;
     browser.until_text("placed-later").await;
     assert_eq!(browser.eval("window.untouched").await, true, "the page was not loaded again");
-    browser.other_tab().await;
+    browser.close().await;
+}
+
+/// A store that can be away.
+#[derive(Debug)]
+struct Fragile {
+    inner: MemoryStore,
+    is_away: Arc<AtomicBool>,
+}
+
+impl Decorator for Fragile {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        if self.is_away.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "the store is away")) });
+        }
+        self.forward(command)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_that_was_opened_during_an_outage_recovers() {
+    let is_away = Arc::<AtomicBool>::default();
+    let store = Fragile { inner: MemoryStore::new(), is_away: Arc::clone(&is_away) };
+    let site = Site::with(Client::new(store).into_dyn(), |server| server).await;
+    site.chain(json!({"type": "placed-first"})).await;
+    is_away.store(true, Ordering::SeqCst);
+    let browser = site.visit(Role::Read, "/chains?type=placed-first").await;
+    browser.until("'problem' in document.body.dataset").await;
+    is_away.store(false, Ordering::SeqCst);
     browser.until("document.getElementById('filter') && document.body.dataset.refresh === 'list'").await;
     browser.until_text("placed-first").await;
     browser.close().await;
