@@ -540,7 +540,7 @@ function create_plain_v1(given bigint, ids uuid[], types text[], codecs text[], 
 
 function create_v1(given bigint, new_jobs new_v1[]) set lock_timeout=1s set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
-function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean) set lock_timeout=250ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+function delete_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean, only_seen boolean, seen_jobs uuid[], seen_versions bigint[]) set lock_timeout=250ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function due_v1(now bigint, due_at bigint, due_after bigint)
 

@@ -27,7 +27,7 @@ impl Handler {
     pub fn call(&self, number: u64) {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if self.each || calls == self.all {
-            // Nobody receives the report of a job that runs again after the end of the workload.
+            // There is no receiver for the report of a job that runs again after the end of the workload.
             let _ = self.reports.send(Call { number, at: Instant::now() });
         }
     }

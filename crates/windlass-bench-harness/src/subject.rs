@@ -115,7 +115,7 @@ async fn run<C: Candidate>(arguments: Arguments) -> Result<Reply> {
 
 fn say(line: &str) {
     let mut output = io::stdout().lock();
-    // If nobody reads the output, nobody needs it.
+    // If the reader is gone, the output is not needed.
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 

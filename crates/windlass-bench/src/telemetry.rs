@@ -102,7 +102,7 @@ impl TelemetryCost {
         let mut measured = Self { store, with: Vec::new(), without: Vec::new() };
         run(&subject.open().await?, jobs).await?; // to warm up
         for round in 0..rounds {
-            // The second run of a pair may be slower or faster than the first for reasons of its own.
+            // The second run of a pair may be slower or faster than the first for unrelated reasons.
             for observed in [round % 2 == 0, round % 2 != 0] {
                 let builder = subject.builder().await?;
                 if observed {

@@ -35,7 +35,7 @@ pub(crate) fn json(text: &str, what: &str) -> Result<Payload> {
     Ok(Payload::json(text.to_owned())?)
 }
 
-/// Formats a JSON error. Drops `line 1` from the position, because a batch reports line numbers of its own.
+/// Formats a JSON error. Drops `line 1` from the position, because a batch reports its own line numbers.
 pub(crate) fn json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.split_once(" at line 1 column ") {

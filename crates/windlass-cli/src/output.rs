@@ -37,7 +37,7 @@ impl Output {
         }
     }
 
-    /// Prints an object as JSON on a line of its own.
+    /// Prints an object as JSON on a separate line.
     pub(crate) fn object(self, object: &impl Serialize) -> Result {
         let text = serde_json::to_string(object).map_err(Failure::failed)?;
         self.line(&text)

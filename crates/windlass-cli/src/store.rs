@@ -9,11 +9,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use windlass::file::{self, FileStore};
 use windlass::nats::{self, NatsNotifier};
-use windlass::notifier::InProcessNotifier;
+use windlass::notifier::{InProcessNotifier, Notifier};
 use windlass::postgres::{self, PostgresNotifier, PostgresStore};
 use windlass::redis::{self, RedisNotifier, RedisStore};
 use windlass::sqlite::{self, SqliteStore};
-use windlass::{ChainId, Client, MemoryStore, Notifier, Observer, Store};
+use windlass::{ChainId, Client, MemoryStore, Observer, Store};
 
 pub(crate) use url::StoreUrl;
 

@@ -19,7 +19,7 @@ mod suite;
 use std::fmt;
 
 pub use any::AnyStore;
-pub use covered::{BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES};
+pub use covered::{BEHAVIORS_EXCLUDED, BEHAVIORS_PROVED_BY_TYPES};
 pub use fixture::{BehaviorFixture, MuteNotifier, Need};
 pub use groups::{QUEUE_EXCLUDED, behaviors, rules, transactional_behaviors};
 pub use scene::Scene;

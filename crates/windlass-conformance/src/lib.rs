@@ -1,4 +1,4 @@
-//! Test cases for the contracts of Windlass, so that anyone can check a store of their own.
+//! Test cases for the contracts of Windlass, so that anyone can check their own store.
 //!
 //! A [`Case`] is one rule of a contract, with the code that checks it. An adapter implements [`Fixture`],
 //! which opens a fresh [`Subject`] for each case, and has a `tests/conformance.rs` with `harness = false`:
@@ -79,7 +79,7 @@ mod table;
 mod transaction;
 
 pub use behavior::{
-    AnyStore, BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Behavior, BehaviorFixture, BehaviorSuite,
+    AnyStore, BEHAVIORS_EXCLUDED, BEHAVIORS_PROVED_BY_TYPES, Behavior, BehaviorFixture, BehaviorSuite,
     MuteNotifier, Need, QUEUE_EXCLUDED, Rule, Scene, Seen, behaviors, rules, run_behaviors,
     transactional_behaviors,
 };

@@ -110,7 +110,7 @@ pub async fn deleted_while_running(s: Subject) {
                     return Some(settle(&s, &attempt, outcome).await.settled.remove(0));
                 }
                 loop {
-                    match s.run(Delete { chains: vec![chain.into()], cascade: false }).await {
+                    match s.run(Delete { chains: vec![chain.into()], cascade: false, seen: None }).await {
                         DeleteReply::Busy => tokio::task::yield_now().await,
                         DeleteReply::Deleted(_) => return None,
                         refused => panic!("a running job is not deleted: {refused:?}"),

@@ -62,10 +62,10 @@ pub async fn random(fixture: &dyn Fixture, seed: u64, commands: usize) -> Tally 
             generator.learn(&command, reply);
         }
         if run.done.is_multiple_of(LOOK_AROUND) {
-            run.look_around(&generator, LATEST).await;
+            run.compare_latest(&generator, LATEST).await;
         }
     }
-    run.look_around(&generator, usize::MAX).await;
+    run.compare_latest(&generator, usize::MAX).await;
     run.subject.store.close().await.expect("the store closes");
     run.tally
 }
@@ -162,25 +162,25 @@ impl Run {
     }
 
     /// Compares the latest chains and jobs of the model with the store and with the replica.
-    async fn look_around(&mut self, generator: &Generator, latest: usize) {
+    async fn compare_latest(&mut self, generator: &Generator, latest: usize) {
         let chains: Vec<Target> =
             generator.chains(latest).map(Target::Chain).chain(generator.keys()).collect();
         for chains in chains.chunks(500) {
-            self.look(GetChains { chains: chains.to_vec() }.into()).await;
+            self.query(GetChains { chains: chains.to_vec() }.into()).await;
         }
         let jobs: Vec<_> = generator.jobs(latest).collect();
         for jobs in jobs.chunks(500) {
-            self.look(GetJobs { jobs: jobs.to_vec() }.into()).await;
+            self.query(GetJobs { jobs: jobs.to_vec() }.into()).await;
         }
         if self.subject.store.capabilities().has(Capability::Schedules) {
-            self.look(all_schedules().into()).await;
+            self.query(all_schedules().into()).await;
         }
         for query in [Command::from(Count { types: Types::All }), NextDue { types: Types::All }.into()] {
             self.compare_replica(&query).expect("a query within its limits is answered");
         }
     }
 
-    async fn look(&mut self, query: Command) {
+    async fn query(&mut self, query: Command) {
         let expected = self.compare_replica(&query);
         let actual = self.subject.store.execute(query.clone()).await;
         self.compare(&query, &expected, &actual);

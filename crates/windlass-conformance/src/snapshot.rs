@@ -250,7 +250,7 @@ async fn chain_that_would_wait_for_itself(s: Subject) {
 async fn blocker_deleted_after_the_snapshot(s: Subject) {
     let blocker = s.start("b").await;
     let tx = snapshot(&s, blocker).await;
-    s.through_other().run(Delete { chains: vec![blocker.into()], cascade: false }).await;
+    s.through_other().run(Delete { chains: vec![blocker.into()], cascade: false, seen: None }).await;
     let created = create(&s, tx, s.start("a").blocked_by([blocker]).build()).await;
     assert!(matches!(created, Created::Refused(_)), "{created:?}");
 }

@@ -47,7 +47,7 @@ pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
 pub(crate) use schedules::{DECLARED_EVERY, Declaration, Declared, Declarer, is_noted};
 pub use schedules::{Schedule, ScheduleDetails, Schedules};
-pub(crate) use send::{BusyRetries, answered};
+pub(crate) use send::{BusyRetries, answered, answered_within, send_repeatedly};
 pub(crate) use start::refused;
 pub(crate) use trace::RequestedTraces;
 pub use transaction::{InTx, PendingAnnouncements, Tx};
@@ -68,7 +68,6 @@ use crate::queue::{Encoding, Json, QueueBuilder};
 use crate::record::ChainRecord;
 use crate::store::{AnyStore, BoxFuture, Store, Transactional};
 use commands::commands;
-use send::send_repeatedly;
 use start::start_batcher;
 
 /// How long closing a client waits for its hints to be published.
@@ -292,6 +291,8 @@ impl<S: Transactional> Client<S> {
     ///
     /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and observers, and
     /// runs the commit hooks. It detects how the transaction ended, and which changes were rolled back to a savepoint.
+    /// If another client changes the same job before this check, events and hooks may be dropped; see
+    /// [`InTx::after_commit`].
     ///
     /// ```
     /// # use windlass::{Client, Entry, Job, MemoryStore, Transactional};

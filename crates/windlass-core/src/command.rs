@@ -17,7 +17,7 @@ pub use create::{
 };
 pub use manage::{
     Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Expire,
-    ExpireReply, Expired, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply, RetryTarget,
+    ExpireReply, Expired, Pause, PauseReply, RetentionSet, Retried, Retry, RetryReply, RetryTarget, SeenJob,
     SetRetention, SetRetentionReply, Target, Trigger, TriggerReply, Triggered, Untriggerable,
 };
 pub use outside::{CompleteFromOutside, CompleteFromOutsideReply, OutsideApplied, Step};

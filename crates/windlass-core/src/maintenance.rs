@@ -115,7 +115,7 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
     if !reply.reaped.is_empty() {
         dispatcher.measure(|| Activity::Reaped { jobs: reply.reaped.len() });
     }
-    let mut announcements = Announcements::new(dispatcher);
+    let mut announcements = Announcements::committed(dispatcher);
     reply.reaped.iter().for_each(|reaped| announcements.reaped(reaped));
     announcements.ripple(&reply.ripple);
     announcements.send(dispatcher);
@@ -125,7 +125,7 @@ async fn reap_and_announce<S: Store + ?Sized>(client: &Client<S>, reap: Reap) ->
 /// Removes chains and jobs whose retention has ended. Returns whether there may be more.
 pub(crate) async fn expire<S: Store + ?Sized>(client: &Client<S>) -> Result<bool> {
     // First record the outcomes of the runs whose chains may be removed. One page, because the caller acquires jobs in the
-    // same loop: workers visit the rest in a task of their own. After an error, old chains must leave nevertheless.
+    // same loop: workers visit the rest in a separate task. Even after an error, old chains must be removed.
     let dispatcher = &client.shared.dispatcher;
     if client.store().capabilities().has(Capability::Schedules)
         && let Err(error) = visit_due_page(client.store(), dispatcher).await

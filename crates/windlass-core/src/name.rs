@@ -120,7 +120,8 @@ text! {
 /// Whether a text contains control characters. Every name and trace context of a reply is checked, and most are ASCII.
 fn has_control(text: &str) -> bool {
     if text.is_ascii() {
-        text.bytes().any(|byte| byte.is_ascii_control())
+        // Without an early end, so that the compiler can check many bytes at once.
+        text.bytes().fold(false, |found, byte| found | byte.is_ascii_control())
     } else {
         text.contains(char::is_control)
     }
@@ -150,6 +151,26 @@ impl TypeName {
                 Ok(new)
             }
         })
+    }
+}
+
+impl TraceContext {
+    /// Formats a `traceparent` of version 00.
+    #[must_use]
+    pub fn traceparent(trace_id: [u8; 16], span_id: [u8; 8], is_sampled: bool) -> Self {
+        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_hex(&mut text[3..35], &trace_id);
+        write_hex(&mut text[36..52], &span_id);
+        text[54] += u8::from(is_sampled);
+        Self(str::from_utf8(&text).expect("hexadecimal digits and dashes are ASCII").into())
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "half a byte is less than 16")]
+fn write_hex(text: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (digits, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 
@@ -225,6 +246,17 @@ mod tests {
         assert!(Key::new("a:{b}\n/../c'").is_ok());
         assert_eq!(Codec::new("JSON"), Err(Refusal::CodecInvalid));
         assert_eq!(TraceContext::new("a\nb"), Err(Refusal::TraceInvalid));
+        assert_eq!(TraceContext::new("a\u{85}b"), Err(Refusal::TraceInvalid));
+    }
+
+    #[test]
+    fn a_traceparent_has_the_w3c_format() {
+        let (trace, span) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128, 0x00f0_67aa_0ba9_02b7_u64);
+        let text =
+            |is_sampled| TraceContext::traceparent(trace.to_be_bytes(), span.to_be_bytes(), is_sampled);
+        assert_eq!(text(true).as_str(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+        assert_eq!(text(false).as_str(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+        assert_eq!(TraceContext::new(text(true).as_str()), Ok(text(true)));
     }
 
     #[test]

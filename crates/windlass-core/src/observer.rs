@@ -6,6 +6,8 @@ mod log;
 mod scope;
 
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use activity::{Activity, StoreCall};
@@ -49,6 +51,7 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Called if a write for which [`trace_context`](Self::trace_context) was called did not happen. End its spans here.
+    /// `about` contains the ids, the types and the time, but no trace contexts.
     fn rolled_back(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }
@@ -132,10 +135,39 @@ impl Observer for NoObserver {
     }
 }
 
-/// The job that an event concerns.
+/// The job that an event concerns, and when it happened. All events of a job that one call reports, and all events of
+/// an attempt, share one [`AboutJob`], so a clone copies little.
+///
+/// The fields of [`AboutJob`] are read as if they were fields of this type: `about.job_type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct About {
+    pub(crate) shared: Arc<AboutJob>,
+    /// When the event happened, on the store's clock. The client estimates this time from the latest time that the
+    /// store returned. Until the store has returned a time, the client uses this machine's clock.
+    pub at: Timestamp,
+    /// How long the job was due before the attempt started, if the event concerns an attempt of this process.
+    pub waited: Option<Duration>,
+    /// How long the attempt has run, if the event concerns an attempt of this process that has started.
+    pub ran: Option<Duration>,
+    /// The time since the job was created, if known.
+    pub job_age: Option<Duration>,
+    /// The time since the chain was created, if known.
+    pub chain_age: Option<Duration>,
+}
+
+impl Deref for About {
+    type Target = AboutJob;
+
+    fn deref(&self) -> &AboutJob {
+        &self.shared
+    }
+}
+
+/// The part of [`About`] that does not change from one event to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AboutJob {
     /// The job's id.
     pub job: JobId,
     /// The job's type.
@@ -156,17 +188,6 @@ pub struct About {
     pub worker: Option<WorkerId>,
     /// The worker's name, if it has one and the event comes from the worker itself.
     pub worker_name: Option<WorkerName>,
-    /// When the event happened, on the store's clock. The client estimates this time from the latest time that the
-    /// store returned. Until the store has returned a time, the client uses this machine's clock.
-    pub at: Timestamp,
-    /// How long the job was due before the attempt started, if the event concerns an attempt of this process.
-    pub waited: Option<Duration>,
-    /// How long the attempt has run, if the event concerns an attempt of this process that has started.
-    pub ran: Option<Duration>,
-    /// The time since the job was created, if known.
-    pub job_age: Option<Duration>,
-    /// The time since the chain was created, if known.
-    pub chain_age: Option<Duration>,
     /// The trace context that is stored with the job, if known.
     pub trace: Option<TraceContext>,
     /// The trace context that is stored with the chain, if known.
@@ -178,12 +199,29 @@ pub struct About {
 }
 
 impl About {
+    /// Describes a job at this time of the store, without durations.
+    pub(crate) const fn new(at: Timestamp, shared: Arc<AboutJob>) -> Self {
+        Self { shared, at, waited: None, ran: None, job_age: None, chain_age: None }
+    }
+
+    /// Describes a job that was read from the store.
+    pub(crate) fn of(at: Timestamp, job: &JobRecord) -> Self {
+        Self {
+            job_age: Some(at.since(job.created_at)),
+            chain_age: (job.index == 0).then(|| at.since(job.created_at)),
+            ..Self::new(at, Arc::new(AboutJob::of(job)))
+        }
+    }
+
+    /// Returns the shared part to change it. Copies it first if other events share it.
+    pub(crate) fn shared_mut(&mut self) -> &mut AboutJob {
+        Arc::make_mut(&mut self.shared)
+    }
+}
+
+impl AboutJob {
     /// Describes a job by the fields that are always known.
-    pub(crate) fn new(
-        at: Timestamp,
-        (job, job_type): (JobId, TypeName),
-        (chain, chain_type): (ChainId, TypeName),
-    ) -> Self {
+    pub(crate) fn new((job, job_type): (JobId, TypeName), (chain, chain_type): (ChainId, TypeName)) -> Self {
         Self {
             job,
             job_type,
@@ -194,11 +232,6 @@ impl About {
             delivery: None,
             worker: None,
             worker_name: None,
-            at,
-            waited: None,
-            ran: None,
-            job_age: None,
-            chain_age: None,
             trace: None,
             chain_trace: None,
             wait_traces: Vec::new(),
@@ -207,13 +240,11 @@ impl About {
     }
 
     /// Describes a job that was read from the store.
-    pub(crate) fn of(at: Timestamp, job: &JobRecord) -> Self {
+    pub(crate) fn of(job: &JobRecord) -> Self {
         Self {
-            job_age: Some(at.since(job.created_at)),
-            chain_age: (job.index == 0).then(|| at.since(job.created_at)),
             trace: job.trace.clone(),
             wait_traces: job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect(),
-            ..Self::new(at, (job.id, job.job_type.clone()), (job.chain, job.chain_type.clone()))
+            ..Self::new((job.id, job.job_type.clone()), (job.chain, job.chain_type.clone()))
         }
     }
 }

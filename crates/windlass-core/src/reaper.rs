@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::client::answered;
-use crate::command::{LeaderLock, LockAction, LockState, NextDue, Reap, Types};
+use crate::command::{LeaderLock, LockAction, LockState, NextDue, Reap, Request, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RequestId;
 use crate::maintenance::{REAP_MAX, expire, reap};
@@ -280,7 +280,8 @@ impl<S: Store + ?Sized> Turns<S> {
             return Ok(self.interval);
         }
         let next_due = NextDue { types: self.reap.types.clone() };
-        let reply = answered(self.client.store().next_due(next_due)).await?;
+        let call = answered(self.client.store().next_due(next_due));
+        let reply = self.client.shared.dispatcher.measured(NextDue::NAME, |_| 1, call).await?;
         // A lease that has already expired was most likely skipped because a transaction has locked its row.
         // Polling faster would not help.
         let left = reply.lease_until.map(|until| until.since(reply.now)).filter(|left| !left.is_zero());
@@ -290,7 +291,9 @@ impl<S: Store + ?Sized> Turns<S> {
     async fn lock(&self, action: LockAction) -> Result<Option<LockState>> {
         let Some(Lock { name, token, .. }) = &self.lock else { return Ok(None) };
         let request = LeaderLock { name: name.clone(), token: *token, action };
-        Ok(Some(answered(self.client.store().leader_lock(request)).await?.state))
+        let call = answered(self.client.store().leader_lock(request));
+        let reply = self.client.shared.dispatcher.measured(LeaderLock::NAME, |_| 1, call).await?;
+        Ok(Some(reply.state))
     }
 }
 

@@ -55,6 +55,8 @@ pub enum Refusal {
     KeyTaken(ChainId),
     /// The chain was asked to stop, so its successor is not started.
     CancelRequested,
+    /// The chain is not in the state that the caller has read.
+    Changed(ChainId),
     /// An open job outside the deleted set depends on the chain.
     Needed {
         /// The chain that cannot be deleted.
@@ -128,14 +130,12 @@ impl fmt::Display for Refusal {
             Self::CancelRequested => {
                 f.write_str("the chain was asked to stop, so its successor was not started")
             }
+            Self::Changed(chain) => write!(f, "chain {chain} has changed since it was read: read it again"),
             Self::Needed { chain, by } => {
                 write!(f, "open job {by} depends on chain {chain}: finish, cancel or delete that job first")
             }
             Self::TooManyChains => {
-                write!(
-                    f,
-                    "the delete would remove more than {DELETE_MAX_CHAINS} chains: delete fewer in one call"
-                )
+                write!(f, "the delete would remove more than {DELETE_MAX_CHAINS} chains: delete fewer")
             }
         }
     }

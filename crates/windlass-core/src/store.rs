@@ -265,7 +265,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// record of the creation: repeating the creation afterwards creates the chain again.
     ///
     /// The command is refused, with the references, if an open job outside the set depends on a chain in it.
-    /// It is also refused for more than [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS) chains.
+    /// It is also refused for more than [`DELETE_MAX_CHAINS`](crate::limit::DELETE_MAX_CHAINS) chains. With `seen`, it is
+    /// refused if the latest job of a chain in the set is not in that list with its current version: the chain has changed
+    /// since the caller read it, or the caller has not read it.
     fn delete(&self, request: Delete) -> BoxFuture<'_, Result<DeleteReply>> {
         let _ = request;
         unsupported("delete")
@@ -454,7 +456,7 @@ for_each_command!(execute);
 
 /// A store whose commands can take part in a transaction of the application.
 ///
-/// A transaction sees its own writes. They are invisible to others until the commit, and a rollback leaves no
+/// A transaction sees its own writes. They are invisible outside until the commit, and a rollback leaves no
 /// trace of them. Commands inside a transaction use the time at which they run, not the start of the
 /// transaction. A transaction that is dropped is rolled back.
 ///
@@ -505,7 +507,7 @@ pub trait Transactional: Store {
         self.begin()
     }
 
-    /// Commits a transaction: makes all its writes durable and visible to others, or none of them.
+    /// Commits a transaction: makes all its writes durable and visible outside, or none of them.
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>>;
 
     /// Rolls a transaction back and discards its writes.

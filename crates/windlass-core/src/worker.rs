@@ -39,6 +39,7 @@ pub(crate) use data::{Values, argument, missing};
 pub use ended::Ended;
 pub(crate) use failure::{Failure, Retry, error_text};
 pub use failure::{Fatal, RetryAfter};
+pub(crate) use followed::Few;
 pub use handler::Handler;
 pub(crate) use handler::{Call, HandlerResult, Run};
 pub use handlers::Handlers;

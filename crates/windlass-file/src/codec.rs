@@ -30,7 +30,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// The highest valid creation number. No store can ever have created so many jobs.
+/// The highest valid creation number. No store can create that many jobs.
 const SEQ_MAX: u64 = 1 << 62;
 
 /// The number of cached names above which the cache is cleared. Most programs have a few dozen.

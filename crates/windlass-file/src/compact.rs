@@ -1,18 +1,19 @@
 //! Compaction: keeps the size of the folder proportional to what is stored.
 //!
 //! When the journals have grown larger than the last snapshot, a thread starts a new generation and writes a new
-//! snapshot. Writers continue meanwhile. They wait only for the seal of the old journal, which is a separate batch, and
+//! snapshot. Writers continue while it runs. They wait only for the seal of the old journal, which is a separate batch, and
 //! while a group of rows is read. Closing the store waits for a compaction that has begun: otherwise a folder that only
 //! short-lived programs use would never be compacted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use windlass_core::model::{Row, RowKey};
 use windlass_core::{ErrorKind, Result};
 
+use crate::error::{closed, compaction_timed_out};
 use crate::folder::{COMPACT, Files, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 use crate::record::Stamp;
@@ -25,6 +26,12 @@ const ROWS_AT_ONCE: usize = 512;
 
 /// How long to wait after a failed compaction.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long to wait if another process is compacting the folder.
+const BUSY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often a compaction that the application requested checks whether the one of another process has ended.
+const LOCK_TICK: Duration = Duration::from_millis(10);
 
 /// Statistics about compactions since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +49,30 @@ pub(crate) struct Compaction {
     is_running: AtomicBool,
     completed: AtomicU64,
     longest_pause_micros: AtomicU64,
-    failed_at: std::sync::Mutex<Option<Instant>>,
+    /// No compaction starts by itself before this time.
+    retry_at: Mutex<Option<Instant>>,
+}
+
+/// How a compaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compacted {
+    /// The folder has a new snapshot, or did not need one.
+    Done,
+    /// Another process is compacting the folder.
+    Busy,
+    /// Another process has started a new generation in the meantime.
+    Overtaken,
+    /// The store was closed.
+    Closed,
+}
+
+/// Marks a compaction as running until it is dropped, even by a panic. Closing the store waits for this.
+struct Running(Arc<Shared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.compaction.is_running.store(false, Ordering::Release);
+    }
 }
 
 impl Compaction {
@@ -52,7 +82,7 @@ impl Compaction {
             is_running: AtomicBool::new(false),
             completed: AtomicU64::new(0),
             longest_pause_micros: AtomicU64::new(0),
-            failed_at: std::sync::Mutex::default(),
+            retry_at: Mutex::default(),
         }
     }
 
@@ -76,14 +106,21 @@ impl Compaction {
         self.is_running.load(Ordering::Acquire)
     }
 
-    fn has_failed_lately(&self) -> bool {
-        let failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        failed_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL)
+    fn must_wait(&self) -> bool {
+        self.retry_at().is_some_and(|at| Instant::now() < at)
     }
 
-    fn note_end<T>(&self, result: &Result<T>) {
-        let mut failed_at = self.failed_at.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *failed_at = result.is_err().then(Instant::now);
+    fn note_end(&self, result: &Result<Compacted>) {
+        let delay = match result {
+            Ok(Compacted::Busy) => Some(BUSY_INTERVAL),
+            Ok(_) => None,
+            Err(_) => Some(RETRY_INTERVAL),
+        };
+        *self.retry_at() = delay.map(|delay| Instant::now() + delay);
+    }
+
+    fn retry_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.retry_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,55 +128,71 @@ impl Shared {
     /// Starts a compaction in a separate thread if the journals have grown enough.
     pub(crate) fn compact_if_needed(self: Arc<Self>) {
         let is_needed = self.state().is_ok_and(|state| self.compaction.is_needed(&state));
-        if !is_needed || self.is_closed() || self.compaction.has_failed_lately() {
+        if !is_needed || self.is_closed() || self.compaction.must_wait() {
             return;
         }
         if self.compaction.is_running.swap(true, Ordering::AcqRel) {
             return;
         }
-        let shared = Arc::clone(&self);
+        let running = Running(self);
         let work = move || {
+            let shared = &running.0;
             let compacted = shared.compact(false);
             shared.compaction.note_end(&compacted);
             if let Err(error) = compacted {
                 let folder = shared.folder.path().display();
                 tracing::warn!(%folder, %error, "the folder was not compacted; this will be retried later");
             }
-            shared.compaction.is_running.store(false, Ordering::Release);
         };
-        if std::thread::Builder::new().name("windlass-compact".to_owned()).spawn(work).is_err() {
-            self.compaction.is_running.store(false, Ordering::Release);
+        // If the thread cannot be started, the next batch tries again.
+        let _ = thread::Builder::new().name("windlass-compact".to_owned()).spawn(work);
+    }
+
+    /// Compacts the folder even if it is small. Waits for a compaction of another process, at most for the busy timeout.
+    pub(crate) fn compact_now(&self) -> Result<()> {
+        let began_at = Instant::now();
+        loop {
+            if self.is_closed() {
+                return Err(closed());
+            }
+            match self.compact(true)? {
+                Compacted::Done => return Ok(()),
+                Compacted::Closed => return Err(closed()),
+                Compacted::Overtaken => {}
+                Compacted::Busy if began_at.elapsed() >= self.busy_timeout => {
+                    return Err(compaction_timed_out(self.folder.path(), self.busy_timeout));
+                }
+                Compacted::Busy => thread::sleep(LOCK_TICK),
+            }
         }
     }
 
-    /// Starts a new generation with a snapshot, and removes the older ones. Does nothing if another process is
-    /// compacting the folder. Unless `forced`, also does nothing if another process has already compacted it.
-    pub(crate) fn compact(&self, forced: bool) -> Result<()> {
+    /// Starts a new generation with a snapshot, and removes the older ones. Unless `forced`, does nothing if another
+    /// process has already done so.
+    fn compact(&self, forced: bool) -> Result<Compacted> {
         let io = |error| self.folder.io("cannot compact the folder", error);
         let only_one = self.folder.disk.open_or_create(COMPACT).map_err(io)?;
         // Released when the file is dropped.
         if !only_one.try_lock().map_err(io)? {
-            return Ok(());
+            return Ok(Compacted::Busy);
         }
         let files = Files::list(&*self.folder.disk)?;
         for name in &files.temporary {
             self.folder.disk.remove(name).map_err(io)?;
         }
         if !self.note_snapshot(&files).map_err(io)? && !forced {
-            return Ok(());
+            return Ok(Compacted::Done);
         }
         let generation = self.state()?.position.generation + 1;
         self.folder.prepare_journal(generation)?;
         let (reply, rotated) = mpsc::channel();
         if self.push(Work::Rotate(generation, reply)).is_err() {
-            // The store was closed.
-            return Ok(());
+            return Ok(Compacted::Closed);
         }
         let first = match rotated.recv() {
-            Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(()),
+            Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(Compacted::Overtaken),
             Ok(first) => first?,
-            // The store was closed.
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(Compacted::Closed),
         };
         let written = self.write_snapshot(generation, first);
         let written =
@@ -162,7 +215,7 @@ impl Shared {
         self.remove_before(generation).map_err(io)?;
         self.compaction.completed.fetch_add(1, Ordering::Relaxed);
         let _ = only_one.unlock();
-        Ok(())
+        Ok(Compacted::Done)
     }
 
     /// Records the last snapshot, which another process may have written. Returns whether the journals have grown

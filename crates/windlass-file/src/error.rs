@@ -87,6 +87,16 @@ pub(crate) fn lock_timed_out(folder: &Path, timeout: Duration, holder: &str) -> 
     Error::new(ErrorKind::Busy, text)
 }
 
+/// Another process compacts the folder for too long.
+pub(crate) fn compaction_timed_out(folder: &Path, timeout: Duration) -> Error {
+    let text = format!(
+        "another process has been compacting the folder `{}` for more than {timeout:?}: if that process is stopped, \
+         continue or end it, then try again",
+        folder.display()
+    );
+    Error::new(ErrorKind::Busy, text)
+}
+
 /// The store was closed.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed: open it again")

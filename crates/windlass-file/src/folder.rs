@@ -189,17 +189,24 @@ impl Folder {
     /// Returns the end of the journal that is known to be synced. `None` if it is not known: the file is missing, or
     /// another process is writing it at this moment.
     pub(crate) fn head(&self) -> Option<Position> {
+        self.read_head().ok().flatten()
+    }
+
+    /// Like [`head`](Self::head), but fails if the file cannot be read.
+    pub(crate) fn read_head(&self) -> std::io::Result<Option<Position>> {
         for _ in 0..HEAD_TRIES {
             let mut bytes = [0; HEAD_BYTES];
-            self.head.read_exact_at(&mut bytes, 0).ok()??;
+            if self.head.read_exact_at(&mut bytes, 0)?.is_none() {
+                return Ok(None);
+            }
             if is_head(&bytes) {
                 let is_ours = u32_at(&bytes, 8) == VERSION && bytes.get(12..28) == Some(self.id.as_bytes());
                 let [generation, offset, number] = [28, 36, 44].map(|at| u64_at(&bytes, at));
                 let is_ours = is_ours && [generation, offset, number].iter().all(is_possible);
-                return is_ours.then_some(Position { generation, offset, number });
+                return Ok(is_ours.then_some(Position { generation, offset, number }));
             }
         }
-        None
+        Ok(None)
     }
 
     /// Publishes the end of the journal to other processes. The caller has synced the journal up to that offset.

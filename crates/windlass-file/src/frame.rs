@@ -184,7 +184,7 @@ pub(crate) struct Record<'a> {
     pub(crate) end: u64,
 }
 
-/// What follows at an offset of a file.
+/// The content of a file at an offset.
 #[derive(Debug)]
 pub(crate) enum Next<'a> {
     Record(Record<'a>),

@@ -72,7 +72,7 @@ fn finding(problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { problem: problem.into(), remedy: remedy.to_owned() }
 }
 
-/// Checks all files, again if a compaction of another process removed some of them meanwhile.
+/// Checks all files. Starts again if a compaction by another process removed some of them.
 fn all_damage(shared: &Shared) -> Result<Vec<Finding>> {
     let mut tries = 1;
     loop {

@@ -47,7 +47,7 @@
 //!
 //! # Threads
 //!
-//! An open store has one thread that writes, one that watches the folder while there are subscriptions, and one that
+//! An open store has one thread that writes, one that watches the folder once something has subscribed, and one that
 //! compacts the folder while that is needed. Queries run on the thread that polls them. If a query has to wait, it runs
 //! on one of tokio's blocking threads.
 //!
@@ -75,7 +75,7 @@ mod store;
 mod transaction;
 
 mod compact;
-mod hints;
+mod hint;
 mod queue;
 mod shared;
 mod state;

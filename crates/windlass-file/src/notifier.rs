@@ -10,7 +10,7 @@ use windlass_core::{
     Timestamp, Topic, TypeName,
 };
 
-use crate::hints::Hints;
+use crate::hint::Hints;
 use crate::shared::Shared;
 use crate::store::FileStore;
 use crate::watch;

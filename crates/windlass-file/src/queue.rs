@@ -44,7 +44,7 @@ pub(crate) enum End {
     Rollback(oneshot::Sender<Result<()>>),
 }
 
-/// What the writer does next.
+/// The next step of the writer.
 #[derive(Debug)]
 pub(crate) enum Turn {
     Batch(Vec<Waiting>),

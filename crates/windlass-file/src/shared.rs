@@ -9,7 +9,7 @@ use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Stalls, Timestamp
 
 use crate::compact::Compaction;
 use crate::folder::Folder;
-use crate::hints::Hints;
+use crate::hint::Hints;
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::queue::Queue;

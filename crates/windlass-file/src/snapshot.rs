@@ -20,7 +20,7 @@ use crate::record::{self, Replayed, SnapshotEnd, Stamp};
 /// The size at which buffered rows are written as a record, in bytes.
 const RECORD_BYTES: usize = 1 << 20;
 
-/// What a snapshot records about its journal.
+/// The data about its journal that a snapshot records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Loaded {
     /// The number of the first record in the journal.

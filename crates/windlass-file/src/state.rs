@@ -11,7 +11,7 @@ use crate::disk::DiskFile;
 use crate::error::damaged;
 use crate::folder::{Files, Folder, Position, journal_name};
 use crate::frame::{Kind, Next, Reader};
-use crate::hints::Hints;
+use crate::hint::Hints;
 use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
 use crate::time::StoreTime;

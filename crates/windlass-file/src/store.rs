@@ -84,10 +84,10 @@ impl FileStore {
     ///
     /// # Errors
     ///
-    /// An error of the disk.
+    /// An error of the disk, or `Busy` if another process is compacting the folder for longer than the busy timeout.
     pub async fn compact(&self) -> Result<()> {
         self.check_open()?;
-        self.blocking(|shared| shared.compact(true)).await
+        self.blocking(Shared::compact_now).await
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {

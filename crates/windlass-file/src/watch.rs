@@ -11,7 +11,7 @@ use windlass_core::WorkerId;
 use windlass_core::command::Command;
 
 use crate::folder::HEAD;
-use crate::hints::Hints;
+use crate::hint::Hints;
 use crate::notifier::Listener;
 use crate::shared::Shared;
 

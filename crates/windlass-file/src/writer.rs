@@ -377,7 +377,9 @@ impl Shared {
     /// Advances the state to the end of the journal, and ensures that the whole journal is synced. The caller holds the
     /// folder's lock.
     fn prepare(&self, state: &mut State) -> Result<()> {
-        let head = self.folder.head();
+        // If this fails, another process may have continued: a failed record must not be cut off then.
+        let head = self.folder.read_head();
+        let head = head.map_err(|error| self.folder.io("cannot read the file `head`", error))?;
         match head.filter(|head| *head > state.position) {
             // Other processes have continued. If they found a record of this process whose sync failed, they have made it
             // durable or replaced it: it must not be cut off.

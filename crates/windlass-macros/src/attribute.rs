@@ -144,7 +144,7 @@ fn types(meta: &ParseNestedMeta<'_>) -> Result<Vec<Type>> {
     Ok(list::<UnquotedType>(meta)?.into_iter().map(|unquoted| unquoted.0).collect())
 }
 
-/// A type. Other derive macros take types as strings, so a string gets an error of its own.
+/// A type. Other derive macros take types as strings, so a string gets its own error.
 struct UnquotedType(Type);
 
 impl Parse for UnquotedType {

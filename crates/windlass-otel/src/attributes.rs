@@ -1,6 +1,8 @@
 //! Attributes of metrics and spans.
 
-use opentelemetry::KeyValue;
+use std::sync::Arc;
+
+use opentelemetry::{KeyValue, StringValue};
 use windlass_core::About;
 
 pub(crate) const SYSTEM: &str = "messaging.system";
@@ -31,9 +33,14 @@ pub(crate) fn sampled(operation: &'static str, kind: Option<&'static str>, about
     attributes.push(KeyValue::new(SYSTEM, "windlass"));
     attributes.push(KeyValue::new(OPERATION, operation));
     attributes.extend(kind.map(|kind| KeyValue::new(OPERATION_TYPE, kind)));
-    attributes.push(KeyValue::new(DESTINATION, about.job_type.as_str().to_owned()));
-    attributes.push(KeyValue::new(CHAIN_TYPE, about.chain_type.as_str().to_owned()));
+    attributes.push(KeyValue::new(DESTINATION, shared(about.job_type.as_str())));
+    attributes.push(KeyValue::new(CHAIN_TYPE, shared(about.chain_type.as_str())));
     attributes
+}
+
+/// Returns a value whose clones share its text.
+fn shared(text: &str) -> StringValue {
+    Arc::<str>::from(text).into()
 }
 
 /// Returns the attributes that name the job, the attempt and the worker.

@@ -13,8 +13,8 @@ const LENGTH: usize = 55;
 #[must_use]
 pub fn current_traceparent() -> Option<String> {
     Context::map_current(|context| {
-        let text = encode(context.span().span_context())?;
-        Some(text.iter().copied().map(char::from).collect())
+        let stored = store(context.span().span_context())?;
+        Some(stored.as_str().to_owned())
     })
 }
 
@@ -24,37 +24,10 @@ pub fn is_traceparent(text: &str) -> bool {
     decode(text).is_some()
 }
 
-/// Formats a span context, unless it is invalid. Every start does this, so it formats no numbers and allocates nothing.
-fn encode(context: &SpanContext) -> Option<[u8; LENGTH]> {
-    if !context.is_valid() {
-        return None;
-    }
-    let flags = context.trace_flags() & TraceFlags::SAMPLED;
-    let mut text = [b'-'; LENGTH];
-    let mut at = 0;
-    let mut write = |bytes: &[u8]| {
-        for byte in bytes {
-            if let Some([high, low]) = text.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-                (*high, *low) = (to_hex(byte >> 4), to_hex(byte & 15));
-            }
-            at += 2;
-        }
-        at += 1;
-    };
-    write(&[0]);
-    write(&context.trace_id().to_bytes());
-    write(&context.span_id().to_bytes());
-    write(&[flags.to_u8()]);
-    Some(text)
-}
-
-const fn to_hex(digit: u8) -> u8 {
-    if digit < 10 { b'0' + digit } else { b'a' + digit - 10 }
-}
-
-/// Formats a span context as it is stored.
+/// Formats a span context as it is stored, unless it is invalid.
 pub(crate) fn store(context: &SpanContext) -> Option<TraceContext> {
-    TraceContext::new(str::from_utf8(&encode(context)?).ok()?).ok()
+    let (trace, span) = (context.trace_id().to_bytes(), context.span_id().to_bytes());
+    context.is_valid().then(|| TraceContext::traceparent(trace, span, context.is_sampled()))
 }
 
 /// Parses a stored context. Returns `None` if it is not a valid `traceparent`.
@@ -62,56 +35,76 @@ pub(crate) fn parse(text: &TraceContext) -> Option<SpanContext> {
     decode(text.as_str())
 }
 
+/// Whether a stored context is that of a chain which is not sampled, as nearly all are. Checks only the version and the
+/// flags: several events of each job are skipped because of them.
+pub(crate) fn is_unsampled(text: &TraceContext) -> bool {
+    let text = text.as_str().as_bytes();
+    text.len() == LENGTH && text.starts_with(b"00-") && text.ends_with(b"-00")
+}
+
 fn decode(text: &str) -> Option<SpanContext> {
-    let mut text = text.as_bytes();
-    let [version] = read_hex(&mut text)?;
-    read_dash(&mut text)?;
-    let trace = TraceId::from_bytes(read_hex(&mut text)?);
-    read_dash(&mut text)?;
-    let span = SpanId::from_bytes(read_hex(&mut text)?);
-    read_dash(&mut text)?;
-    let [flags] = read_hex(&mut text)?;
+    let (text, rest) = text.as_bytes().split_first_chunk::<LENGTH>()?;
+    let [v1, v2, b'-', ids @ .., b'-', f1, f2] = text else { return None };
+    let (trace, ids) = ids.split_first_chunk::<32>()?;
+    let (b'-', span) = ids.split_first()? else { return None };
+    // The version and the flags, in one number.
+    let numbers = from_hex([b'0', b'0', b'0', b'0', *v1, *v2, *f1, *f2])?;
+    let (version, flags) = (numbers >> 8, numbers as u8);
+    let (trace, span) = (from_hex_all(trace)?, from_hex_all(span)?);
     // A later version may have further parts, version 00 must not.
-    let has_end = text.is_empty() || (version != 0 && text.starts_with(b"-"));
+    let has_end = rest.is_empty() || (version != 0 && rest.starts_with(b"-"));
     if version == 0xff || !has_end {
         return None;
     }
+    let (trace, span) = (TraceId::from(trace), SpanId::from(span as u64));
     let flags = TraceFlags::new(flags) & TraceFlags::SAMPLED;
     Some(SpanContext::new(trace, span, flags, true, TraceState::default())).filter(SpanContext::is_valid)
 }
 
-fn read_dash(text: &mut &[u8]) -> Option<()> {
-    *text = text.strip_prefix(b"-")?;
-    Some(())
+fn from_hex_all(digits: &[u8]) -> Option<u128> {
+    let (parts, _) = digits.as_chunks();
+    parts.iter().try_fold(0, |number, part| Some(number << 32 | u128::from(from_hex(*part)?)))
 }
 
-/// Reads lowercase hexadecimal digits.
-fn read_hex<const N: usize>(text: &mut &[u8]) -> Option<[u8; N]> {
-    let (digits, rest) = text.split_at_checked(2 * N)?;
-    *text = rest;
-    let mut bytes = [0; N];
-    let mut seen = 0;
-    for (byte, digits) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let [high, low] = <[u8; 2]>::try_from(digits).ok()?.map(from_hex);
-        seen |= high | low;
-        *byte = high << 4 | low & 15;
+/// Parses eight lowercase hexadecimal digits at once: every attempt reads a context.
+fn from_hex(digits: [u8; 8]) -> Option<u32> {
+    /// The same number in each of the eight bytes.
+    const fn each(byte: u8) -> u64 {
+        u64::from_ne_bytes([byte; 8])
     }
-    // All digits are checked at once: every start and every attempt reads a context.
-    (seen < 16).then_some(bytes)
-}
-
-/// Returns the value of a digit, or [`u8::MAX`] if it is none.
-const fn from_hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        _ => u8::MAX,
+    let digits = u64::from_be_bytes(digits);
+    // The letters have bit 6, and `a` is 1 in the lower half of the byte.
+    let values = (digits & each(0x0f)) + 9 * (digits >> 6 & each(1));
+    // Digits are valid if the values yield them again. A value above 15 cannot be one of a digit.
+    let letters = (values + each(6)) >> 4 & each(1);
+    let are_valid = values + each(b'0') + letters * u64::from(b'a' - b'0' - 10) == digits;
+    if !are_valid || values & each(0xf0) != 0 {
+        return None;
     }
+    // Move the halves of bytes together: pairs, then fours, then eights.
+    let pairs = (values | values >> 4) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs | pairs >> 8) & 0x0000_ffff_0000_ffff;
+    u32::try_from((fours | fours >> 16) & 0xffff_ffff).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hexadecimal_digits_are_parsed() {
+        assert_eq!(from_hex(*b"0123cdef"), Some(0x0123_cdef));
+        assert_eq!(from_hex(*b"456789ab"), Some(0x4567_89ab));
+        for byte in 0..=u8::MAX {
+            for position in 0..8 {
+                let mut digits = *b"89abcdef";
+                digits[position] = byte;
+                let expected = str::from_utf8(&digits).ok().filter(|_| !b"ABCDEF+".contains(&byte));
+                let expected = expected.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+                assert_eq!(from_hex(digits), expected, "{digits:?}");
+            }
+        }
+    }
 
     #[test]
     fn valid_contexts_round_trip_and_others_are_ignored() {
@@ -125,6 +118,9 @@ mod tests {
             let text = format!("00-{trace}-{span}-{flags}");
             assert_eq!(check(&text), Some(text.clone()));
         }
+        let unsampled = |text: &str| is_unsampled(&TraceContext::new(text).unwrap());
+        assert!(unsampled(&format!("00-{trace}-{span}-00")));
+        assert!(!unsampled(&format!("00-{trace}-{span}-01")) && !unsampled("00-00"));
         let sampled = Some(format!("00-{trace}-{span}-01"));
         assert_eq!(check(&format!("00-{trace}-{span}-ff")), sampled, "unknown flags are dropped");
         assert_eq!(check(&format!("cc-{trace}-{span}-01-what-the-future")), sampled, "a later version");

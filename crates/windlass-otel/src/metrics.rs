@@ -72,11 +72,6 @@ impl Metrics {
             Event::ChainExpired(_, chain_type) => {
                 this.chain_expired.add(1, &self.types.chain(chain_type).chain);
             }
-            // Other commands are measured, and have a kind of error.
-            Event::StoreFailed(command @ ("rollback" | "due_schedules" | "change_schedules"), _) => {
-                let attributes = [KeyValue::new(COMMAND, *command), KeyValue::new(ERROR_TYPE, "_OTHER")];
-                this.store_error.add(1, &attributes);
-            }
             Event::NotifierFailed(call, _) => this.notifier_error.add(1, &[KeyValue::new(COMMAND, *call)]),
             _ => {}
         }

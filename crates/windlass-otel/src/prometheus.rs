@@ -71,7 +71,7 @@ impl Prometheus {
         &self.provider
     }
 
-    /// Returns all metrics as text, for an endpoint of your own.
+    /// Returns all metrics as text, for your own endpoint.
     ///
     /// # Errors
     ///

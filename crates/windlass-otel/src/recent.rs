@@ -1,5 +1,7 @@
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
+
+use foldhash::{HashMap, HashMapExt as _};
 
 /// A map that holds the latest entries, up to a limit.
 pub(crate) struct Recent<K, V> {

@@ -5,23 +5,27 @@ use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use foldhash::HashMap;
 use opentelemetry::global::{BoxedSpan, BoxedTracer};
 use opentelemetry::trace::{
     Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer,
 };
 use opentelemetry::{Context, KeyValue};
-use windlass_core::{About, BatchEnd, BatchStart, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced};
+use windlass_core::{
+    About, BatchEnd, BatchStart, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced, TypeName,
+};
 
 use crate::attributes::{
     self, BATCH_COUNT, BLOCKER, CHAIN_EXISTED, DESTINATION, DUE_AT, ERROR_TYPE, NEXT_JOB, OPERATION,
     OPERATION_TYPE, RESULT, STATUS, SYSTEM,
 };
-use crate::context::{parse, store};
+use crate::context::{is_unsampled, parse, store};
 use crate::ids;
 use crate::metrics::{error_name, error_type, result, status};
 use crate::recent::Recent;
+use crate::types::TYPES_MAX;
 
 /// The maximum number of jobs whose creation is a span that is open, because the transaction is. If there are more, the
 /// oldest span ends.
@@ -38,6 +42,10 @@ pub(crate) struct Spans {
     tracer: BoxedTracer,
     /// Spans of what is being created: until the commit or the rollback.
     open: Mutex<Recent<JobId, Vec<(Traced, BoxedSpan)>>>,
+    /// Whether a span that is not sampled was ever open: the sampler may decide to record without sampling.
+    records_unsampled: AtomicBool,
+    /// The builders of the spans of new chains, by type. Every start needs one: the sampler may depend on its attributes.
+    chains: RwLock<HashMap<TypeName, SpanBuilder>>,
     /// The latest attempts of jobs that will be retried.
     attempts: Mutex<Recent<JobId, Option<SpanContext>>>,
     has_warned: AtomicBool,
@@ -48,6 +56,8 @@ impl Spans {
         Self {
             tracer,
             open: Mutex::new(Recent::new(OPEN_MAX)),
+            records_unsampled: AtomicBool::new(false),
+            chains: RwLock::default(),
             attempts: Mutex::new(Recent::new(ATTEMPTS_MAX)),
             has_warned: AtomicBool::new(false),
         }
@@ -63,7 +73,8 @@ impl Spans {
             Traced::Job => {
                 // The context of the chain is not known if a job is continued from outside.
                 let parent = match about.chain_trace.as_ref().or(about.cause_traces.last()) {
-                    // A child of an unreadable context would be the root of a trace of its own.
+                    Some(chain) if is_unsampled(chain) => return Some(chain.clone()),
+                    // A child of an unreadable context would be the root of its own trace.
                     Some(chain) => match self.parse(chain)? {
                         parent if !parent.is_sampled() => return Some(chain.clone()),
                         parent => Some(parent),
@@ -82,6 +93,9 @@ impl Spans {
         };
         let context = store(span.span_context());
         if span.is_recording() {
+            if !span.span_context().is_sampled() {
+                self.records_unsampled.store(true, Ordering::Relaxed);
+            }
             let dropped = lock(&self.open).update(about.job, |spans| spans.push((traced, span)));
             // After the lock: the end of a span runs the processors of the application.
             end_all(dropped.into_iter().flatten().map(|(_, span)| span), |_| {});
@@ -90,14 +104,27 @@ impl Spans {
     }
 
     fn begin_chain(&self, about: &About) -> BoxedSpan {
-        let builder = SpanBuilder::from_name(format!("create chain {}", about.chain_type))
-            .with_kind(SpanKind::Producer)
-            .with_attributes(attributes::sampled("create", Some("create"), about));
+        let known = self.chains.read().unwrap_or_else(PoisonError::into_inner);
+        let builder = known.get(&about.chain_type).cloned();
+        drop(known);
+        let builder = builder.unwrap_or_else(|| self.chain_builder(about));
         let mut span = self.tracer.build_with_context(builder, &Context::current());
         if span.is_recording() {
             span.set_attributes(attributes::identity(about));
         }
         span
+    }
+
+    /// Returns the builder for a chain type, and keeps a copy unless there are too many types.
+    fn chain_builder(&self, about: &About) -> SpanBuilder {
+        let builder = SpanBuilder::from_name(format!("create chain {}", about.chain_type))
+            .with_kind(SpanKind::Producer)
+            .with_attributes(attributes::sampled("create", Some("create"), about));
+        let mut known = self.chains.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < TYPES_MAX {
+            known.insert(about.chain_type.clone(), builder.clone());
+        }
+        builder
     }
 
     fn begin_job(&self, parent: Option<SpanContext>, about: &About) -> BoxedSpan {
@@ -165,7 +192,7 @@ impl Spans {
 
     /// Ends the span of something for which no event follows.
     pub(crate) fn unreported(&self, traced: Traced, about: &About) {
-        self.written(about.job, |open| open == traced);
+        end_all(self.take(about.job, |open| open == traced), |_| {});
     }
 
     /// Ends the span of a chain that was not created, because this one holds the key.
@@ -186,8 +213,8 @@ impl Spans {
 
     pub(crate) fn observe(&self, event: &Event) {
         match event {
-            Event::ChainCreated(about) => self.written(about.job, |traced| traced == Traced::Chain),
-            Event::JobCreated(about) => self.written(about.job, |traced| traced != Traced::Chain),
+            Event::ChainCreated(about) => self.written(about, |traced| traced == Traced::Chain),
+            Event::JobCreated(about) => self.written(about, |traced| traced != Traced::Chain),
             Event::JobUnblocked(about) => self.resolved(about),
             // An attempt has its own span.
             Event::JobCompleted(about, next) if about.worker.is_none() => {
@@ -208,18 +235,15 @@ impl Spans {
     pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Result<AttemptSpan, InvalidContext> {
         let parse = |trace| this.parse(trace).ok_or(InvalidContext);
         let context = match about.trace.as_ref().map(parse).transpose()? {
-            // The chain is not sampled. Its context is current nevertheless, so that the spans of the handler are not
+            // The chain is not sampled. Its context is still current, so that the spans of the handler are not
             // sampled either.
-            Some(parent) if !parent.is_sampled() => remote(Some(parent)),
+            Some(parent) if !parent.is_sampled() => {
+                return Ok(AttemptSpan { context: remote(Some(parent)), recorded: None });
+            }
             parent => Context::new().with_span(this.begin_attempt(parent, about)),
         };
-        Ok(AttemptSpan {
-            spans: Arc::clone(this),
-            is_recording: context.span().is_recording(),
-            context,
-            stages: Mutex::default(),
-            has_ended: AtomicBool::new(false),
-        })
+        let recorded = context.span().is_recording().then(|| Box::new(Recorded::new(this)));
+        Ok(AttemptSpan { context, recorded })
     }
 
     /// Begins the span of an attempt, and links it to the attempt before it.
@@ -247,8 +271,11 @@ impl Spans {
     }
 
     /// Ends the spans of a job that was written.
-    fn written(&self, job: JobId, is: impl Fn(Traced) -> bool) {
-        end_all(self.take(job, is), |_| {});
+    fn written(&self, about: &About, is: impl Fn(Traced) -> bool) {
+        let is_unsampled = about.chain_trace.as_ref().is_some_and(is_unsampled);
+        if !is_unsampled || self.records_unsampled.load(Ordering::Relaxed) {
+            end_all(self.take(about.job, is), |_| {});
+        }
     }
 
     /// Removes and returns open spans of a job.
@@ -294,7 +321,8 @@ impl Spans {
     }
 
     fn closed(&self, about: &About, status: &'static str) {
-        let Some(parent) = about.chain_trace.as_ref().and_then(|trace| self.parse(trace)) else { return };
+        let trace = about.chain_trace.as_ref().filter(|trace| !is_unsampled(trace));
+        let Some(parent) = trace.and_then(|trace| self.parse(trace)) else { return };
         if !parent.is_sampled() {
             return;
         }
@@ -344,12 +372,23 @@ pub(crate) struct InvalidContext;
 
 /// The span of one attempt.
 pub(crate) struct AttemptSpan {
-    spans: Arc<Spans>,
     context: Context,
-    is_recording: bool,
+    /// `None` if the span is not recorded, as nearly all are.
+    recorded: Option<Box<Recorded>>,
+}
+
+/// The state of a span of an attempt that is recorded.
+struct Recorded {
+    spans: Arc<Spans>,
     /// The spans of `prepare` and `finish`, while they are open.
     stages: Mutex<[Option<BoxedSpan>; 2]>,
     has_ended: AtomicBool,
+}
+
+impl Recorded {
+    fn new(spans: &Arc<Spans>) -> Self {
+        Self { spans: Arc::clone(spans), stages: Mutex::default(), has_ended: AtomicBool::new(false) }
+    }
 }
 
 impl AttemptSpan {
@@ -360,19 +399,20 @@ impl AttemptSpan {
     }
 
     pub(crate) fn began(&self, stage: Stage) {
-        if self.is_recording {
+        if let Some(recorded) = &self.recorded {
             let (name, index) = stage_name(stage);
             let builder = SpanBuilder::from_name(name).with_kind(SpanKind::Internal);
-            let span = self.spans.tracer.build_with_context(builder, &self.context);
-            if let Some(open) = lock(&self.stages).get_mut(index) {
+            let span = recorded.spans.tracer.build_with_context(builder, &self.context);
+            if let Some(open) = lock(&recorded.stages).get_mut(index) {
                 *open = Some(span);
             }
         }
     }
 
     pub(crate) fn closed(&self, stage: Stage, error: Option<&str>) {
+        let Some(recorded) = &self.recorded else { return };
         let (_, index) = stage_name(stage);
-        let span = lock(&self.stages).get_mut(index).and_then(Option::take);
+        let span = lock(&recorded.stages).get_mut(index).and_then(Option::take);
         if let Some(mut span) = span {
             if let Some(error) = error {
                 span.set_attribute(KeyValue::new(ERROR_TYPE, "rolled_back"));
@@ -383,14 +423,12 @@ impl AttemptSpan {
     }
 
     pub(crate) fn ended(&self, about: &About, ended: &Ended) {
-        self.has_ended.store(true, Ordering::Release);
+        let Some(recorded) = &self.recorded else { return };
+        recorded.has_ended.store(true, Ordering::Release);
         let span = self.context.span();
-        if !self.is_recording {
-            return;
-        }
         if let Ended::Retried { .. } | Ended::Rescheduled { .. } | Ended::Released = ended {
             let context = span.span_context().clone();
-            let _ = lock(&self.spans.attempts).update(about.job, |latest| *latest = Some(context));
+            let _ = lock(&recorded.spans.attempts).update(about.job, |latest| *latest = Some(context));
         }
         span.set_attribute(KeyValue::new(RESULT, result(ended)));
         match ended {
@@ -415,9 +453,10 @@ impl AttemptSpan {
 /// An attempt that ends without a result: its task was dropped, or the process stops.
 impl Drop for AttemptSpan {
     fn drop(&mut self) {
-        let stages = std::mem::take(&mut *lock(&self.stages));
+        let Some(recorded) = &self.recorded else { return };
+        let stages = std::mem::take(&mut *lock(&recorded.stages));
         end_all(stages.into_iter().flatten(), |_| {});
-        if self.is_recording && !self.has_ended.load(Ordering::Acquire) {
+        if !recorded.has_ended.load(Ordering::Acquire) {
             let span = self.context.span();
             span.set_attribute(KeyValue::new(ERROR_TYPE, "dropped"));
             span.set_status(Status::error("the attempt was dropped before its end was stored"));

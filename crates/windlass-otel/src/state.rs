@@ -41,7 +41,7 @@ pub struct StateGauges {
     leads: watch::Receiver<Option<bool>>,
 }
 
-/// What the leader found.
+/// The state of the store that the leader found.
 #[derive(Debug)]
 struct State {
     types: Vec<TypeCount>,
@@ -163,11 +163,13 @@ impl<S: Store + ?Sized> Watch<S> {
 
     /// Queries the state, if this process leads.
     async fn query(&mut self) -> Result<Option<State>> {
+        // Before the lock is renewed: what is shown must not outlive it.
+        let queried_at = Instant::now();
         if !self.leads().await? {
             self.blocked = BlockedByFailed::default();
             return Ok(None);
         }
-        let (store, queried_at) = (self.client.store(), Instant::now());
+        let store = self.client.store();
         let types = store.count(Count { types: Which::All }).await?.types;
         let now = store.next_due(NextDue { types: Which::Only(Vec::new()) }).await?.now;
         let blocked_by_failed = if types.iter().any(|count| count.blocked > 0) {

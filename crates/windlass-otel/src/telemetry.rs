@@ -20,7 +20,9 @@ const SCOPE: &str = "windlass";
 
 /// An observer that reports metrics and traces of a client's jobs. Cloning is cheap; clones share their state.
 ///
-/// Add it to a client with [`ClientBuilder::observer`](windlass_core::ClientBuilder::observer).
+/// Add it to a client with [`ClientBuilder::observer`](windlass_core::ClientBuilder::observer). The time series do not name
+/// the store, so a program that uses several stores or namespaces needs a `Telemetry` for each, with providers that have
+/// different resources. Otherwise, their series are added up, and their state gauges overwrite each other.
 #[derive(Clone, Default)]
 pub struct Telemetry {
     metrics: Option<Arc<Metrics>>,

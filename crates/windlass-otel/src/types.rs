@@ -1,9 +1,9 @@
 //! The attributes of job types and chain types, and the instruments that are bound to them.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use foldhash::HashMap;
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, BoundUpDownCounter};
 use opentelemetry::{KeyValue, Value};
 use windlass_core::{About, TypeName};

@@ -56,15 +56,15 @@ select
 from windlass.chain c;
 
 -- Acquires due jobs for a request, by priority, due time and order of creation, or returns those that the request already
--- holds. The client sorts them. Jobs with blockers have rows of their own for them: most jobs have none, and a subquery
+-- holds. The client sorts them. The blockers of a job come in separate rows: most jobs have none, and a subquery
 -- for each job cost a tenth of the acquire.
 --
--- Each acquire walks over the entries of dead rows at the beginning of the index of `ready`. If they cannot be vacuumed, the
--- client passes floors: types and priorities with the due time from which to look. It does not pass them now and then, so
--- that jobs below are found too.
+-- Each acquire scans the entries of dead rows at the beginning of the index of `ready`. If they cannot be vacuumed, the
+-- client passes floors: types and priorities with the due time at which the scan begins. From time to time it passes none,
+-- so that jobs below the floors are found too.
 --
 -- Fails if a job is locked: the rule of `lock.sql` was broken for a moment, or an operator has locked the job. The client
--- then repeats the command with `careful`, which also looks at the locks of the jobs. The function itself cannot: rows that it
+-- then repeats the command with `careful`, which also checks the locks of the jobs. The function itself cannot: rows that it
 -- has returned stay in its reply even if it rolls back to a savepoint.
 create function windlass.acquire_v1(
   given bigint, by_request uuid, by_worker uuid, by_name text, types text[], maxima bigint[], leases bigint[], max_jobs integer,
@@ -169,7 +169,7 @@ begin
           order by q.n
         );
       end if;
-      -- The rows of `ready` are locked, so nobody else changes these jobs. The update comes last, and not in a subquery, so
+      -- The rows of `ready` are locked, so no other session changes these jobs. The update comes last, and not in a subquery, so
       -- that no job is copied before it is returned.
       return query
       with gone as (
@@ -277,7 +277,7 @@ begin
   ), renewed as (
     update windlass.job j set lease_until = h.until from held h where j.id = any (array[h.job])
   ), shortened as (
-    -- The row of `lease` may belong to jobs of other attempts, whose transactions have locked it. So add another one.
+    -- The row of `lease` may belong to jobs of other attempts, whose transactions have locked it. So add a row.
     insert into windlass.lease (request, until, type, has_blockers, jobs)
     select h.request, min(h.until), h.type, false, array_agg(h.job) from held h where h.is_shorter group by h.request, h.type
   )

@@ -1,6 +1,8 @@
--- Removes chains with all their jobs, all or none.
+-- Removes chains with all their jobs, all or none. With `only_seen`, each chain must be as the caller has read it:
+-- `seen_jobs` has the latest job of each chain, and `seen_versions` its version.
 create function windlass.delete_v1(
-  given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean
+  given bigint, chains uuid[], jobs uuid[], types text[], keys text[], cascades boolean, only_seen boolean,
+  seen_jobs uuid[], seen_versions bigint[]
 ) returns setof windlass.reply_v1 language plpgsql security definer
 set lock_timeout = '250ms' set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set jit = off set plan_cache_mode = force_generic_plan
 set search_path = pg_catalog, pg_temp
@@ -49,6 +51,20 @@ begin
   then
     return query select 'busy', null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[];
     return;
+  end if;
+  -- No other transaction changes the chains from here on, because they are locked.
+  if only_seen then
+    return query
+    select 'refused', null::integer, array[c.id], array['changed'], null::bigint[], null::bytea[]
+    from unnest(doomed) with ordinality d (id, n)
+    join windlass.chain c on c.id = any (array[d.id])
+    join windlass.job l on l.id = any (array[c.latest])
+    where seen_versions[array_position(seen_jobs, l.id)] is distinct from l.version
+    order by d.n
+    limit 100;
+    if found then
+      return;
+    end if;
   end if;
   return query
   select 'refused', null::integer, array[b.chain, b.job], array['needed'], null::bigint[], null::bytea[]

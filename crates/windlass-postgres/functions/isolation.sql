@@ -1,4 +1,4 @@
--- Whether this transaction reads from a snapshot (repeatable read or serializable), which hides what others have committed
+-- Whether this transaction reads from a snapshot (repeatable read or serializable), which hides what other transactions have committed
 -- since it was taken. PostgreSQL checks the level once for each transaction, so it cannot change in between.
 create function windlass.in_snapshot_v1() returns boolean language sql stable as $$
   select current_setting('transaction_isolation') in ('repeatable read', 'serializable')

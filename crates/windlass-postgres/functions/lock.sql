@@ -3,12 +3,12 @@
 --
 -- The row of a first job is also its chain's row. Who may hold it at the same time:
 --
--- - `key share`: attaches a job to the chain. The chain cannot end meanwhile, but its job can be acquired, renewed and
+-- - `key share`: attaches a job to the chain. While it is held, the chain cannot end, but its job can be acquired, renewed and
 --   retried. In a snapshot, it may succeed on a chain that has ended since: only the mark that `insert_job_v1` leaves
 --   makes a later command resolve that wait.
 -- - `no key update`: changes the job, without ending the chain. All updates take this lock by themselves.
 -- - `update`: ends, continues, reopens or removes the chain. Waits for the transactions that attach to it.
--- - `share`: nobody changes the row. In a snapshot, this also fails if the row has changed since.
+-- - `share`: no session can change the row. In a snapshot, this also fails if the row has changed since.
 --
 -- An acquire locks rows of `ready`, skips locked ones, and then updates the jobs. It must not wait there. So a
 -- transaction that locks the row of a pending job in a way that excludes updates locks its row of `ready` first.
@@ -124,7 +124,7 @@ begin
       busy := busy || array(select id from windlass.job where id = any (rows) and id <> all (locked));
     end;
   end if;
-  -- A job that has become pending since the first look has a row of `ready` that an acquire may have locked.
+  -- A job that has become pending since the first read has a row of `ready` that an acquire may have locked.
   locked := windlass.lock_ready_v1(array(select r from unnest(rows) r where r <> all (busy)), false);
   if cardinality(locked) > 0 then
     raise exception using errcode = 'WL003', message = 'a job has just become pending';

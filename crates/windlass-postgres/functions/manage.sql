@@ -265,7 +265,7 @@ begin
     join windlass.chain c on c.id = any (array[f.chain]);
     if found and of_chain.closed_at is not null and of_chain.id <> all (busy) then
       update windlass.chain set retain_until = until where id = of_chain.id;
-      -- A later time needs no row: expire moves the chain when it comes to the row of the former time.
+      -- A later time needs no row: when expire reaches the row of the former time, it moves the chain.
       if windlass.leaves_v1(of_chain.closed_at, until) < windlass.leaves_v1(of_chain.closed_at, of_chain.retain_until) then
         insert into windlass.leaving (leaves_at, chains)
         values (windlass.leaves_v1(of_chain.closed_at, until), array[of_chain.id]);

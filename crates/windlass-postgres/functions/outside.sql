@@ -35,7 +35,7 @@ begin
       new := new_jobs[item.created + item.carried + 1];
       if new.item = any (busy) then
         reply := ('created', new.item, null, array['busy'], null, null);
-        raise exception using errcode = 'WL001', message = 'the next job waits for a chain that somebody has';
+        raise exception using errcode = 'WL001', message = 'the next job waits for a chain that another transaction has locked';
       end if;
       continued := windlass.continue_chain_v1(now, current_job, new, created.named, created.meant, null, how_ended);
       reply := continued.refusal;

@@ -122,8 +122,9 @@ create table windlass.tally (
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 alter table windlass.tally replica identity full;
 
--- Closed chains by the time from which they may be removed, one row per command and time. A row may name chains that are
--- gone, that were reopened, or whose time has changed by now. Each closed chain is in a row of its time or of an earlier one.
+-- Closed chains by the time from which they may be removed, one row per command and time. A row may contain
+-- chains that have since been deleted, reopened, or given another time. Each closed chain is in a row with its time or an
+-- earlier one.
 create table windlass.leaving (
   leaves_at bigint not null,
   chains uuid[] not null

@@ -13,14 +13,14 @@ use crate::store::{Call, Execute};
 impl Execute for Acquire {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<AcquireReply> {
         self.check()?;
-        let (floors, look) = call.floors().parameters(&self);
+        let (floors, scan) = call.floors().parameters(&self);
         let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).chain(floors).collect();
         let mut rows = AcquireRows::default();
         for row in call.run_careful(&call.statements().acquire, parameters).await? {
             rows.take(row.into())?;
         }
         let reply = rows.reply()?;
-        call.acquired(look.as_ref(), &self, &reply);
+        call.acquired(scan.as_ref(), &self, &reply);
         Ok(reply)
     }
 }

@@ -14,17 +14,17 @@ impl Execute for Create {
         let (durability, mut deferred) = (call.durability(), false);
         let mut new_jobs = NewJobs::default();
         // Index in the request of each chain that is sent. Chains that break a limit are refused here and not sent.
-        let mut places = Vec::with_capacity(self.chains.len());
+        let mut indexes = Vec::with_capacity(self.chains.len());
         let mut chains: Vec<Option<Created>> = Vec::with_capacity(self.chains.len());
-        for (place, chain) in self.chains.iter().enumerate() {
+        for (index, chain) in self.chains.iter().enumerate() {
             let refusal = chain.check().err();
             if refusal.is_none() {
                 new_jobs.push_chain(chain);
-                places.push(place);
+                indexes.push(index);
             }
             chains.push(refusal.map(Created::Refused));
         }
-        if !places.is_empty() {
+        if !indexes.is_empty() {
             let sent = new_jobs.indexes();
             let (time, statements) = ([call.time()].into_iter(), call.statements());
             let (statement, parameters) = if !new_jobs.are_apart() {
@@ -34,27 +34,27 @@ impl Execute for Create {
             } else {
                 (&statements.create_plain, time.chain(new_jobs.plain_parameters()).collect())
             };
-            let place = |sent: usize| places.get(sent).copied().unwrap_or(usize::MAX);
+            let index_of = |sent: usize| indexes.get(sent).copied().unwrap_or(usize::MAX);
             for row in call.run(statement, parameters).await? {
                 let mut values = Values::from(row);
                 match values.part.as_str() {
                     "all_stored" => {
-                        for (place, due_at) in places.iter().zip(values.due_times(places.len())?) {
-                            let chain = self.chains.get(*place).map(|chain| chain.id);
+                        for (index, due_at) in indexes.iter().zip(values.due_times(indexes.len())?) {
+                            let chain = self.chains.get(*index).map(|chain| chain.id);
                             let chain = chain.ok_or_else(|| corrupt("a chain that was not sent"))?;
                             let (job, status) = (chain.first_job(), Status::Pending);
                             let job = JobSummary { job, chain, status, due_at };
-                            put(&mut chains, *place, Created::New { job, repeated: false })?;
+                            put(&mut chains, *index, Created::New { job, repeated: false })?;
                         }
                     }
                     "stored" => {
                         for job in values.stored()? {
                             let sent = sent.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
-                            put(&mut chains, place(sent), Created::New { job, repeated: false })?;
+                            put(&mut chains, index_of(sent), Created::New { job, repeated: false })?;
                         }
                     }
                     "deferred" => deferred = true,
-                    _ => put(&mut chains, place(values.item_index()?), values.created()?)?,
+                    _ => put(&mut chains, index_of(values.item_index()?), values.created()?)?,
                 }
             }
         }

@@ -1,10 +1,12 @@
-//! Where acquires begin to look in the index of `ready` while its dead rows cannot be vacuumed.
+//! Where acquires begin to scan the index of `ready` while its dead rows cannot be vacuumed.
 //!
-//! An open transaction, such as a backup, keeps all rows that died since it began. Acquires walk over their index entries,
-//! which get more with each job. So from some number of dead rows on, the store remembers up to which due time it has taken
-//! the jobs of each type and priority, and begins there. A job below that is found late: one that was started in a
-//! transaction that stayed open for long, or that was released. Likewise a job with a priority that this process has not
-//! seen. So it looks at everything from time to time, at most for a twentieth of the time.
+//! An open transaction, such as a backup, keeps all rows that died since it began. Acquires scan their index entries, and
+//! each job adds one. So once there are too many dead rows, the store remembers a floor for each type and priority: the due
+//! time up to which it has acquired the jobs. The next acquire begins there.
+//!
+//! Some jobs are below the floor: those started in a transaction that stayed open for long, and those that were released.
+//! Jobs of a priority that this process has not seen yet have no floor. To find them, the store runs a full scan from time
+//! to time, for at most a twentieth of the time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +18,12 @@ use windlass_core::command::{Acquire, AcquireReply, Types};
 
 use crate::provider::Parameter;
 
-/// The shortest interval between two acquires that look at everything.
+/// The shortest interval between two full scans.
 const FULL_INTERVAL: Duration = Duration::from_secs(1);
-/// The interval is at least so many times as long as such an acquire takes.
+/// The interval is at least this many times the duration of a full scan.
 const FULL_RATIO: u32 = 20;
 
-/// The due times from which jobs are taken, if dead rows have to be skipped.
+/// The due times at which scans begin, if dead rows have to be skipped.
 #[derive(Debug, Default)]
 pub(crate) struct Floors {
     is_needed: AtomicBool,
@@ -30,21 +32,21 @@ pub(crate) struct Floors {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When the next acquire looks at everything. `None` for now.
+    /// When the next full scan is due. `None` for now.
     next_full: Option<Instant>,
-    /// The number of acquires that have looked at everything.
-    full_looks: u64,
+    /// The number of full scans so far.
+    full_scans: u64,
     /// Floors by type and priority.
     floors: HashMap<TypeName, BTreeMap<i64, i64>>,
 }
 
-/// How an acquire looks for jobs.
+/// The kind of an acquire's scan, and when it began.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct Scan {
     began: Instant,
     is_full: bool,
-    /// The number of acquires before it that looked at everything.
-    full_looks: u64,
+    /// The number of full scans before it.
+    full_scans: u64,
 }
 
 impl Floors {
@@ -59,48 +61,48 @@ impl Floors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the parameters of an acquire. They are null if it looks at everything.
-    pub(crate) fn parameters(&self, request: &Acquire) -> ([Parameter; 3], Option<Look>) {
+    /// Returns the parameters of an acquire. They are null for a full scan.
+    pub(crate) fn parameters(&self, request: &Acquire) -> ([Parameter; 3], Option<Scan>) {
         if !self.is_needed.load(Ordering::Relaxed) {
             return (nothing(), None);
         }
         let (began, mut state) = (Instant::now(), self.lock());
-        let is_full = state.is_full_look_due(began);
-        let look = Look { began, is_full, full_looks: state.full_looks };
+        let is_full = state.is_full_scan_due(began);
+        let scan = Scan { began, is_full, full_scans: state.full_scans };
         if is_full {
-            // Others need not look at everything meanwhile.
+            // No second full scan is needed while this one runs.
             state.next_full = Some(began + FULL_INTERVAL);
-            return (nothing(), Some(look));
+            return (nothing(), Some(scan));
         }
-        (state.parameters(request.types.iter().map(|quota| &quota.job_type)), Some(look))
+        (state.parameters(request.types.iter().map(|quota| &quota.job_type)), Some(scan))
     }
 
-    /// Returns the parameters of a query for the next due time of these types. They are null if it looks at everything.
+    /// Returns the parameters of a query for the next due time of these types. They are null for a full scan.
     pub(crate) fn known(&self, types: &Types) -> [Parameter; 3] {
         let Types::Only(types) = types else { return nothing() };
         if !self.is_needed.load(Ordering::Relaxed) {
             return nothing();
         }
         let state = self.lock();
-        if state.is_full_look_due(Instant::now()) { nothing() } else { state.parameters(types.iter()) }
+        if state.is_full_scan_due(Instant::now()) { nothing() } else { state.parameters(types.iter()) }
     }
 
     /// Learns from the reply to an acquire.
-    pub(crate) fn learn(&self, look: &Look, request: &Acquire, reply: &AcquireReply) {
+    pub(crate) fn learn(&self, scan: &Scan, request: &Acquire, reply: &AcquireReply) {
         let mut state = self.lock();
-        if look.is_full {
+        if scan.is_full {
             let now = Instant::now();
-            state.next_full = Some(now + FULL_INTERVAL.max((now - look.began) * FULL_RATIO));
-            state.full_looks += 1;
-        } else if look.full_looks != state.full_looks {
-            // An acquire that looked at everything meanwhile may have lowered a floor that this one would raise again.
+            state.next_full = Some(now + FULL_INTERVAL.max((now - scan.began) * FULL_RATIO));
+            state.full_scans += 1;
+        } else if scan.full_scans != state.full_scans {
+            // A full scan since then may have lowered a floor, which this reply would raise again.
             return;
         }
         let is_short = reply.jobs.len() < usize::try_from(request.max).unwrap_or(usize::MAX);
         for quota in &request.types {
             let of_type = || reply.jobs.iter().filter(|acquired| acquired.job.job_type == quota.job_type);
             let floors = state.floors.entry(quota.job_type.clone()).or_insert_with(usual);
-            if look.is_full {
+            if scan.is_full {
                 // It took the jobs that were due first, maybe some below the floor, and there may be more of them.
                 for acquired in of_type() {
                     floors.insert(acquired.job.priority.into(), 0);
@@ -118,13 +120,13 @@ impl Floors {
     }
 }
 
-/// The floors of a type without known jobs: those with the usual priority are looked for in any case.
+/// The floors of a type without known jobs. Scans always include the default priority.
 fn usual() -> BTreeMap<i64, i64> {
     BTreeMap::from([(0, 0)])
 }
 
 impl State {
-    fn is_full_look_due(&self, now: Instant) -> bool {
+    fn is_full_scan_due(&self, now: Instant) -> bool {
         self.next_full.is_none_or(|next| now >= next)
     }
 

@@ -76,7 +76,7 @@
 //! pooler supports prepared statements, turn [`Options::cached_statements`] on.
 //!
 //! The application's own statements must not be prepared either: run them in a transaction, with
-//! `sqlx::query(…).persistent(false)` or tokio-postgres's `query_typed`. A pool of your own must not send
+//! `sqlx::query(…).persistent(false)` or tokio-postgres's `query_typed`. Your own pool must not send
 //! `extra_float_digits`, which PgBouncer refuses (`PgConnectOptions::extra_float_digits(None)`).
 //!
 //! Notifications of other processes do not pass through such a pooler. [`PostgresNotifier`] logs this once, and workers
@@ -128,7 +128,7 @@ mod settings;
 mod statement;
 
 #[cfg(feature = "sqlx")]
-mod connect;
+mod open;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 
@@ -136,7 +136,7 @@ mod sqlx;
 mod tokio_postgres;
 
 #[cfg(feature = "sqlx")]
-pub use crate::connect::{Attempt, Client, Done, ItemAttempt, ItemDone, connect, open};
+pub use crate::open::{Attempt, Client, Done, ItemAttempt, ItemDone, connect, open};
 #[cfg(feature = "sqlx")]
 pub use crate::sqlx::{ConnectionRef, Sqlx};
 #[cfg(feature = "tokio-postgres")]

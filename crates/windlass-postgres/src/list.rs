@@ -163,7 +163,7 @@ fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
     Ok((jobs, next))
 }
 
-/// Whether a filter accepts certain statuses, without `completed`. Only completed jobs are in no list of their own.
+/// Whether a filter accepts certain statuses, without `completed`. Only completed jobs have no list.
 fn is_open(statuses: &[Status]) -> bool {
     !statuses.is_empty() && !statuses.contains(&Status::Completed)
 }

@@ -17,9 +17,9 @@ use crate::provider::{Parameter, Provider, Row, SET_TIMEOUTS, Statement};
 use crate::reply::{Values, corrupt};
 use crate::statement::Names;
 
-/// The interval at which a process looks whether there is something to remove.
+/// The interval at which a process checks for dead rows.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The number of acquired jobs after which it looks earlier.
+/// The number of acquired jobs after which it checks earlier.
 const JOBS: u64 = 20_000;
 /// The number of dead rows from which a table is vacuumed.
 const DEAD_ROWS: i64 = 10_000;
@@ -93,7 +93,7 @@ impl Maintenance {
         });
     }
 
-    /// Returns where acquires begin to look.
+    /// Returns where the scans of acquires begin.
     pub(crate) const fn floors(&self) -> &Floors {
         &self.floors
     }
@@ -126,7 +126,7 @@ impl<P: Provider> Task<P> {
             return Ok(());
         }
         let vacuumed = self.provider.script(&self.names.render(VACUUM)).await;
-        // Older servers publish the new numbers with a delay. Meanwhile, more rows have died.
+        // Older servers publish the new numbers with a delay, during which more rows die.
         sleep(STATISTICS_DELAY).await;
         let is_clean = vacuumed.is_ok() && self.dead_rows().await?.most < TOO_MANY_DEAD_ROWS;
         maintenance.with(|state| {

@@ -6,7 +6,7 @@ use windlass_core::command::{
     TriggerReply, Triggered, Untriggerable,
 };
 use windlass_core::limit::BATCH_MAX_ITEMS;
-use windlass_core::{Error, ErrorKind, Result, WorkerId};
+use windlass_core::{Error, ErrorKind, Result, Version, WorkerId};
 
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
@@ -56,11 +56,11 @@ impl Execute for Trigger {
         let mut refused: Vec<Option<Option<Untriggerable>>> = self.jobs.iter().map(|_| None).collect();
         for row in call.run(&call.statements().trigger, parameters).await? {
             let mut values = Values::from(row);
-            let place = values.item_index()?;
+            let index = values.item_index()?;
             if values.part == "triggered" {
                 let (job, job_type, chain_type) =
                     (values.summary()?, values.type_name()?, values.type_name()?);
-                put(&mut triggered, place, Triggered { job, job_type, chain_type })?;
+                put(&mut triggered, index, Triggered { job, job_type, chain_type })?;
                 continue;
             }
             let why = match values.maybe_text().as_deref() {
@@ -69,7 +69,7 @@ impl Execute for Trigger {
                 Some("busy") => Some(Untriggerable::Busy),
                 Some(_) => Some(Untriggerable::NotPending(values.enum_value()?)),
             };
-            put(&mut refused, place, why)?;
+            put(&mut refused, index, why)?;
         }
         if refused.iter().any(Option::is_some) {
             return Ok(TriggerReply::Refused(in_order(refused)?));
@@ -82,9 +82,7 @@ impl Execute for Retry {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
         let jobs = self.chains.iter().map(|target| Some(*target.job.as_uuid())).collect();
-        // No job ever reaches a version outside the range of `i64`, so the largest one matches no job either.
-        let version = |version: u64| Some(i64::try_from(version).unwrap_or(i64::MAX));
-        let versions = self.chains.iter().map(|target| version(target.version.0)).collect();
+        let versions = self.chains.iter().map(|target| number(target.version)).collect();
         let parameters = vec![call.time(), Parameter::Ids(jobs), Parameter::Numbers(versions)];
         let mut chains: Vec<Option<Retried>> = self.chains.iter().map(|_| None).collect();
         let mut deferred = false;
@@ -97,6 +95,12 @@ impl Execute for Retry {
         }
         Ok(RetryReply { chains: in_order(chains)?, deferred })
     }
+}
+
+/// Returns a version as a `bigint`. No job ever reaches a version outside its range, so the largest one matches no job
+/// either.
+fn number(version: Version) -> Option<i64> {
+    Some(i64::try_from(version.0).unwrap_or(i64::MAX))
 }
 
 fn retried(values: &mut Values) -> Result<Retried> {
@@ -118,8 +122,16 @@ fn retried(values: &mut Values) -> Result<Retried> {
 impl Execute for Delete {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<DeleteReply> {
         check_items("chains", self.chains.len())?;
-        let cascade = Parameter::Flag(self.cascade);
-        let parameters = [call.time()].into_iter().chain(targets(&self.chains)).chain([cascade]).collect();
+        let only_seen = self.seen.is_some();
+        let seen = self.seen.unwrap_or_default();
+        check_items("jobs", seen.len())?;
+        let options = [
+            Parameter::Flag(self.cascade),
+            Parameter::Flag(only_seen),
+            Parameter::Ids(seen.iter().map(|seen| Some(*seen.job.as_uuid())).collect()),
+            Parameter::Numbers(seen.iter().map(|seen| number(seen.version)).collect()),
+        ];
+        let parameters = [call.time()].into_iter().chain(targets(&self.chains)).chain(options).collect();
         let (mut deleted, mut refusals) = (Deleted::default(), Vec::new());
         for row in call.run(&call.statements().delete, parameters).await? {
             let mut values = Values::from(row);

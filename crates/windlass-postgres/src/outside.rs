@@ -56,7 +56,7 @@ impl Execute for CompleteFromOutside {
                 _ => ripple(&mut followed, &mut values)?,
             }
         }
-        let mut reply = reply.ok_or_else(|| corrupt("no answer to a completion from outside"))?;
+        let mut reply = reply.ok_or_else(|| corrupt("no reply to a completion from outside"))?;
         if let CompleteFromOutsideReply::Applied(applied) = &mut reply {
             applied.created = created.into_iter().flatten().collect();
             applied.ripple = followed;

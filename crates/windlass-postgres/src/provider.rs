@@ -158,7 +158,7 @@ pub enum Parameter {
 pub struct Row {
     /// Which part of the reply the row belongs to.
     pub part: String,
-    /// Number of the command's item that the row answers, starting at 1.
+    /// Number of the command's item that the row belongs to, starting at 1.
     pub item: Option<i32>,
     /// Ids.
     pub ids: Vec<Option<Uuid>>,

@@ -86,5 +86,5 @@ impl Execute for LeaderLock {
 }
 
 fn only(rows: Vec<Row>) -> Result<Values> {
-    rows.into_iter().next().map(Values::from).ok_or_else(|| corrupt("no answer"))
+    rows.into_iter().next().map(Values::from).ok_or_else(|| corrupt("no reply"))
 }

@@ -44,7 +44,7 @@ impl From<Row> for Values {
 }
 
 impl Values {
-    /// Index of the item that the row answers.
+    /// Index of the item that the row belongs to.
     pub(crate) fn item_index(&self) -> Result<usize> {
         let item = self.item.and_then(|item| usize::try_from(item).ok()).filter(|item| *item > 0);
         item.map(|item| item - 1).ok_or_else(|| corrupt("a reply row has no item number"))
@@ -190,6 +190,7 @@ impl Values {
             "blocker_failed" => Refusal::BlockerFailed(self.chain_id()?),
             "waits_for_itself" => Refusal::WaitsForItself(self.chain_id()?),
             "key_taken" => Refusal::KeyTaken(self.chain_id()?),
+            "changed" => Refusal::Changed(self.chain_id()?),
             "needed" => Refusal::Needed { chain: self.chain_id()?, by: self.job_id()? },
             _ => return Err(corrupt(&format!("a refusal has the unknown reason {text:?}"))),
         })
@@ -205,7 +206,7 @@ impl Values {
         })
     }
 
-    /// Reads the due times of so many jobs. If all are due at the same time, the row has it once.
+    /// Reads the due times of `jobs` jobs. If all are due at the same time, the row contains it once.
     pub(crate) fn due_times(&mut self, jobs: usize) -> Result<Vec<Timestamp>> {
         if self.numbers.len() == 1 {
             return Ok(vec![self.time()?; jobs]);
@@ -455,15 +456,15 @@ pub(crate) fn ripple(ripple: &mut Ripple, values: &mut Values) -> Result<()> {
     Ok(())
 }
 
-/// Returns the answers in order. Fails if an item has none.
-pub(crate) fn in_order<T>(answers: Vec<Option<T>>) -> Result<Vec<T>> {
-    answers.into_iter().map(|answer| answer.ok_or_else(|| corrupt("a reply lacks an item"))).collect()
+/// Returns the results in order. Fails if an item has none.
+pub(crate) fn in_order<T>(results: Vec<Option<T>>) -> Result<Vec<T>> {
+    results.into_iter().map(|result| result.ok_or_else(|| corrupt("a reply lacks an item"))).collect()
 }
 
-/// Stores the answer for an item. Fails if the item was not sent or already has an answer.
-pub(crate) fn put<T>(answers: &mut [Option<T>], place: usize, answer: T) -> Result<()> {
-    let slot = answers.get_mut(place).ok_or_else(|| corrupt("a reply contains an item that was not sent"))?;
-    match slot.replace(answer) {
+/// Stores the result of an item. Fails if the item was not sent or already has a result.
+pub(crate) fn put<T>(results: &mut [Option<T>], index: usize, result: T) -> Result<()> {
+    let slot = results.get_mut(index).ok_or_else(|| corrupt("a reply contains an item that was not sent"))?;
+    match slot.replace(result) {
         None => Ok(()),
         Some(_) => Err(corrupt("a reply contains an item twice")),
     }

@@ -94,7 +94,7 @@ impl NewJobs {
 
     /// Returns the index of each new job by id.
     pub(crate) fn indexes(&self) -> HashMap<Uuid, usize> {
-        self.ids.iter().enumerate().filter_map(|(place, id)| Some(((*id)?, place))).collect()
+        self.ids.iter().enumerate().filter_map(|(index, id)| Some(((*id)?, index))).collect()
     }
 
     /// Whether the chains can be created as a set: none has blockers, and no two share an id or a key.
@@ -281,7 +281,7 @@ impl Settlements {
 
     /// Returns the index of each settlement by job id.
     pub(crate) fn indexes(&self) -> HashMap<Uuid, usize> {
-        self.jobs.iter().enumerate().filter_map(|(place, job)| Some(((*job)?, place))).collect()
+        self.jobs.iter().enumerate().filter_map(|(index, job)| Some(((*job)?, index))).collect()
     }
 
     /// Whether all settlements are valid completions that create nothing.
@@ -294,7 +294,7 @@ impl Settlements {
     /// jobs in this order. Also returns the index of each settlement that is sent.
     pub(crate) fn plain_parameters(self) -> (impl Iterator<Item = Parameter>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
-        order.sort_by_key(|place| self.jobs.get(*place));
+        order.sort_by_key(|index| self.jobs.get(*index));
         let own = [
             Parameter::Ids(sorted(self.jobs, &order)),
             Parameter::Numbers(sorted(self.fences, &order)),
@@ -326,7 +326,7 @@ impl Settlements {
 
 /// Returns a column in another order.
 fn sorted<T>(mut column: Vec<Option<T>>, order: &[usize]) -> Vec<Option<T>> {
-    order.iter().map(|place| column.get_mut(*place).and_then(Option::take)).collect()
+    order.iter().map(|index| column.get_mut(*index).and_then(Option::take)).collect()
 }
 
 /// Returns a column as it is, or with a single value if all values are equal, or with none if they are null.

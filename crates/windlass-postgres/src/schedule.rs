@@ -30,7 +30,7 @@ struct Changes {
     chains: Vec<Option<i64>>,
     new_jobs: NewJobs,
     /// The change of each new job.
-    places: Vec<usize>,
+    indexes: Vec<usize>,
     /// The results for chains that break a limit. They are refused here and not sent.
     refused: Vec<Option<Created>>,
 }
@@ -39,7 +39,7 @@ impl Changes {
     fn new(request: &ChangeSchedules) -> Self {
         let mut changes = Self::default();
         let millis = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
-        for (place, change) in request.changes.iter().enumerate() {
+        for (index, change) in request.changes.iter().enumerate() {
             changes.names.push(Some(change.name.to_string()));
             changes.schedules.push(Some(*change.id.as_uuid()));
             changes.expected.push(change.expected.map(|revision| *revision.as_uuid()));
@@ -63,7 +63,7 @@ impl Changes {
                 Some(_) if refusal.is_some() => Some(0),
                 Some(chain) => {
                     changes.new_jobs.push_chain(chain);
-                    changes.places.push(place);
+                    changes.indexes.push(index);
                     i64::try_from(changes.new_jobs.len()).ok()
                 }
             });
@@ -97,7 +97,7 @@ impl Execute for ChangeSchedules {
     async fn execute<P: Provider>(self, mut call: Call<'_, P>) -> Result<ChangeSchedulesReply> {
         self.check()?;
         let mut changes = Changes::new(&self);
-        let places = std::mem::take(&mut changes.places);
+        let indexes = std::mem::take(&mut changes.indexes);
         let mut created = std::mem::take(&mut changes.refused);
         let mut replies: Vec<Option<ScheduleChanged>> = vec![None; self.changes.len()];
         let mut now = None;
@@ -107,15 +107,15 @@ impl Execute for ChangeSchedules {
             match values.part.as_str() {
                 "now" => now = Some(values.time()?),
                 "created" => {
-                    let place = places.get(values.item_index()?).copied().unwrap_or(usize::MAX);
+                    let index = indexes.get(values.item_index()?).copied().unwrap_or(usize::MAX);
                     let reply = values.created()?;
-                    *created.get_mut(place).ok_or_else(|| corrupt("a chain that was not sent"))? =
+                    *created.get_mut(index).ok_or_else(|| corrupt("a chain that was not sent"))? =
                         Some(reply);
                 }
                 _ => {
-                    let place = values.item_index()?;
-                    let created = created.get_mut(place).and_then(Option::take);
-                    put(&mut replies, place, changed(&values.text()?, created)?)?;
+                    let index = values.item_index()?;
+                    let created = created.get_mut(index).and_then(Option::take);
+                    put(&mut replies, index, changed(&values.text()?, created)?)?;
                 }
             }
         }
@@ -152,9 +152,9 @@ impl Execute for GetSchedules {
         let rows = call.run(&call.statements().get_schedules, parameters).await?;
         let (now, found) = read(rows)?;
         let mut schedules = vec![None; self.schedules.len()];
-        for (place, schedule) in found {
-            let place = place.and_then(|place| schedules.get_mut(place));
-            *place.ok_or_else(|| corrupt("a schedule that was not requested"))? = Some(schedule);
+        for (index, schedule) in found {
+            let slot = index.and_then(|index| schedules.get_mut(index));
+            *slot.ok_or_else(|| corrupt("a schedule that was not requested"))? = Some(schedule);
         }
         Ok(GetSchedulesReply { now, schedules })
     }
@@ -180,7 +180,7 @@ impl Execute for DueSchedules {
     }
 }
 
-/// A schedule, and the index of the item that it answers.
+/// A schedule, and the index of the item that requested it.
 type Found = (Option<usize>, ScheduleRecord);
 
 /// Reads the store's time and the schedules.

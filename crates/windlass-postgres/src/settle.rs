@@ -39,7 +39,7 @@ impl Execute for Exchange {
         self.settle.check()?;
         self.acquire.check()?;
         let (items, mut settled) = SettleRows::new(&self.settle.settlements);
-        let (floors, look) = call.floors().parameters(&self.acquire);
+        let (floors, scan) = call.floors().parameters(&self.acquire);
         let time = [call.time()].into_iter();
         let acquire = acquire_parameters(&self.acquire).into_iter().chain(floors);
         let (statement, parameters): (_, Vec<Parameter>) = if settled.is_plain(&items) {
@@ -56,7 +56,7 @@ impl Execute for Exchange {
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }
         let acquired = acquired.reply()?;
-        call.acquired(look.as_ref(), &self.acquire, &acquired);
+        call.acquired(scan.as_ref(), &self.acquire, &acquired);
         Ok(ExchangeReply { settle: settled.reply()?, acquire: acquired })
     }
 }
@@ -65,8 +65,8 @@ impl Execute for Exchange {
 struct SettleRows<'a> {
     settlements: &'a [Settlement],
     /// Index of each settlement by job id.
-    places: HashMap<Uuid, usize>,
-    /// Index of each settlement in the order in which they are sent, if that is another one.
+    indexes: HashMap<Uuid, usize>,
+    /// Index of each settlement in the order in which they are sent, if that order differs.
     sent: Option<Vec<usize>>,
     /// For each new chain or job sent: the index of the settlement that carries the chain, or `None` for a next job.
     carriers: Vec<Option<usize>>,
@@ -78,23 +78,23 @@ struct SettleRows<'a> {
 impl<'a> SettleRows<'a> {
     fn new(settlements: &'a [Settlement]) -> (Settlements, Self) {
         let (mut items, mut carriers) = (Settlements::default(), Vec::new());
-        for (place, settlement) in settlements.iter().enumerate() {
+        for (index, settlement) in settlements.iter().enumerate() {
             items.push(settlement);
-            carriers.extend(settlement.outcome.carried().iter().map(|_| Some(place)));
+            carriers.extend(settlement.outcome.carried().iter().map(|_| Some(index)));
             if matches!(settlement.outcome, Outcome::Continue { .. }) {
                 carriers.push(None);
             }
         }
         let created = carriers.iter().map(|_| None).collect();
         let settled = settlements.iter().map(|_| None).collect();
-        let places = items.indexes();
+        let indexes = items.indexes();
         let ripple = Ripple::default();
-        (items, Self { settlements, places, sent: None, carriers, settled, created, ripple })
+        (items, Self { settlements, indexes, sent: None, carriers, settled, created, ripple })
     }
 
     /// Whether all settlements are plain completions of distinct jobs.
     fn is_plain(&self, items: &Settlements) -> bool {
-        items.is_plain() && self.places.len() == self.settlements.len()
+        items.is_plain() && self.indexes.len() == self.settlements.len()
     }
 
     fn plain_parameters(&mut self, items: Settlements) -> impl Iterator<Item = Parameter> + use<> {
@@ -103,8 +103,8 @@ impl<'a> SettleRows<'a> {
         parameters
     }
 
-    /// Returns the index of the settlement that a row answers.
-    fn place(&self, values: &Values) -> Result<usize> {
+    /// Returns the index of the settlement that a row belongs to.
+    fn item_index(&self, values: &Values) -> Result<usize> {
         let item = values.item_index()?;
         let sent = |sent: &Vec<usize>| sent.get(item).copied().unwrap_or(usize::MAX);
         Ok(self.sent.as_ref().map_or(item, sent))
@@ -113,15 +113,15 @@ impl<'a> SettleRows<'a> {
     fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "settled" => {
-                let place = self.place(&values)?;
-                let settled = self.settled(place, &mut values)?;
-                put(&mut self.settled, place, settled)
+                let index = self.item_index(&values)?;
+                let settled = self.settled(index, &mut values)?;
+                put(&mut self.settled, index, settled)
             }
             "completed" => {
                 for (job, closed) in values.completed()? {
-                    let place = self.places.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
+                    let index = self.indexes.get(job.job.as_uuid()).copied().unwrap_or(usize::MAX);
                     let applied = Applied { job, next: None, created: Vec::new() };
-                    put(&mut self.settled, place, Settled::Applied(applied))?;
+                    put(&mut self.settled, index, Settled::Applied(applied))?;
                     self.ripple.closed.push(closed);
                 }
                 Ok(())
@@ -131,7 +131,7 @@ impl<'a> SettleRows<'a> {
         }
     }
 
-    fn settled(&self, place: usize, values: &mut Values) -> Result<Settled> {
+    fn settled(&self, index: usize, values: &mut Values) -> Result<Settled> {
         let kind = values.text()?;
         Ok(match kind.as_str() {
             "applied" => Settled::Applied(values.applied()?),
@@ -139,7 +139,7 @@ impl<'a> SettleRows<'a> {
             "busy" => Settled::Busy,
             "lost" => Settled::Lost(values.lost()?),
             "refused" => {
-                let item = self.settlements.get(place);
+                let item = self.settlements.get(index);
                 Settled::Refused(values.refusal(item.and_then(|item| item.outcome.check().err()))?)
             }
             _ => return Err(corrupt(&format!("the end {kind:?} of a settlement"))),
@@ -150,7 +150,7 @@ impl<'a> SettleRows<'a> {
         let mut settled = in_order(self.settled)?;
         for (carrier, created) in self.carriers.into_iter().zip(self.created) {
             let Some(created) = created else { continue };
-            let carrier = carrier.and_then(|place| settled.get_mut(place));
+            let carrier = carrier.and_then(|index| settled.get_mut(index));
             if let Some(Settled::Applied(applied)) = carrier {
                 applied.created.push(created);
             }

@@ -48,7 +48,7 @@ impl Sqlx {
         Ok(Self { pool, owned: true })
     }
 
-    /// Returns options for a pool of your own.
+    /// Returns options for your own pool.
     ///
     /// By default, sqlx pings each connection before use, which adds a round trip to every command. With these options,
     /// it pings only a connection that has been idle for a second, or since the server was last lost.
@@ -71,9 +71,9 @@ impl Sqlx {
         &self.pool
     }
 
-    /// Whether the pool's connections reach a server process of their own, and the driver's statement cache is on.
+    /// Whether the pool's connections reach dedicated server processes, and the driver's statement cache is on.
     ///
-    /// Connects once with a unique application name. In a process of its own, the name came with the startup packet, so
+    /// Connects once with a unique application name. In a dedicated process, the name came with the startup packet, so
     /// it is also the name that a reset would restore. A pooler shares processes that it has started itself, and sets
     /// the name of each client later.
     async fn check_sessions(&self) -> Result<bool> {

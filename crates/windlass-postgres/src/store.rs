@@ -14,7 +14,7 @@ use windlass_core::{
 };
 
 use crate::error::{is_idle_timeout, name_role};
-use crate::floors::{Floors, Look};
+use crate::floors::{Floors, Scan};
 use crate::health;
 use crate::maintenance::{Maintenance, Task};
 use crate::migrate::{MIGRATIONS, migrate};
@@ -250,7 +250,7 @@ impl<'a, P: Provider> Call<'a, P> {
         if self.tx.is_some() { &self.store.in_transaction } else { &self.store.statements }
     }
 
-    /// Starts the maintenance of the tables if it is due, now that so many jobs were acquired.
+    /// Counts acquired jobs, and starts the maintenance of the tables if it is due.
     pub(crate) fn maintain(&self, acquired: usize) {
         let store = self.store;
         Maintenance::after(&store.maintenance, acquired, || Task {
@@ -265,10 +265,10 @@ impl<'a, P: Provider> Call<'a, P> {
         self.store.maintenance.floors()
     }
 
-    /// Learns from the reply to an acquire.
-    pub(crate) fn acquired(&self, look: Option<&Look>, request: &Acquire, reply: &AcquireReply) {
-        if let Some(look) = look {
-            self.floors().learn(look, request, reply);
+    /// Updates the floors and the maintenance after an acquire.
+    pub(crate) fn acquired(&self, scan: Option<&Scan>, request: &Acquire, reply: &AcquireReply) {
+        if let Some(scan) = scan {
+            self.floors().learn(scan, request, reply);
         }
         self.maintain(reply.jobs.len());
     }
@@ -290,8 +290,8 @@ impl<'a, P: Provider> Call<'a, P> {
         self.run_retrying(statement, parameters, |_| {}).await
     }
 
-    /// Runs a statement whose last parameter is `careful`: whether it looks at locks that it need not meet. If it meets one
-    /// all the same, runs it again with this parameter.
+    /// Runs a statement whose last parameter is `careful`: whether it checks for locks that are not expected. First without
+    /// this check; if the statement meets such a lock, again with it.
     pub(crate) async fn run_careful(
         &mut self,
         statement: &Statement,
@@ -368,7 +368,7 @@ macro_rules! store {
                     self.call(None)?;
                     // The lock timeout bounds the wait for open transactions.
                     let tables = TABLES.map(|table| format!("windlass.{table}")).join(", ");
-                    // No maintenance meanwhile: it locks the same tables in another order.
+                    // No maintenance during this: it locks the same tables in another order.
                     let text = format!(
                         "{SET_TIMEOUTS}; set local lock_timeout = '5s'; \
                          select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}"

@@ -70,7 +70,7 @@ else
   else
     keep()
     ripple()
-    applied.latest = placed(applied.latest)
+    applied.latest = summary(applied.latest)
     applied.ripple = take_report()
     reply = { applied = applied }
     commit()

@@ -1,8 +1,8 @@
 -- Removes chains with all their jobs, all or none.
 
 local CHAINS_MAX = 1000
--- Maximum number of references that a refused delete returns.
-local REFERENCES_MAX = 100
+-- Maximum number of reasons that a refused delete returns.
+local REASONS_MAX = 100
 
 -- The chains to delete, each once, as a list and as a set.
 local doomed, is_doomed = {}, {}
@@ -25,6 +25,24 @@ local function doom_blockers(of)
   end
 end
 
+-- The chains that are not as the caller has read them. `request.seen` has the latest job of each chain with its version.
+local function changes()
+  local versions, list = {}, {}
+  for _, seen in ipairs(request.seen) do
+    versions[seen.job] = versions[seen.job] or seen.version
+  end
+  for _, of in ipairs(doomed) do
+    local row = latest(of)
+    if versions[row.id] ~= row.version then
+      list[#list + 1] = { why = 'changed', chain = of.id }
+    end
+    if #list == REASONS_MAX then
+      return list
+    end
+  end
+  return list
+end
+
 -- The open jobs outside the set that depend on a chain in it.
 local function references()
   local list = {}
@@ -33,7 +51,7 @@ local function references()
       if not is_doomed[must(job(id), 'job ' .. id).chain] then
         list[#list + 1] = { why = 'needed', chain = of.id, by = id }
       end
-      if #list == REFERENCES_MAX then
+      if #list == REASONS_MAX then
         return list
       end
     end
@@ -52,15 +70,19 @@ while request.cascade and doomed[at] do
   end
   at = at + 1
 end
+local changed = request.seen and changes() or {}
+if changed[1] then
+  return cmsgpack.pack({ refused = changed })
+end
 local found = references()
 if found[1] then
   return cmsgpack.pack({ refused = found })
 end
 
 local replies = {}
-for place_in_list, of in ipairs(doomed) do
+for position, of in ipairs(doomed) do
   local row = latest(of)
-  replies[place_in_list] = {
+  replies[position] = {
     chain = of.id, chain_type = of.chain_type, status = row.status,
     running = row.status == 'running' and { job = row.id, worker = row.worker } or nil,
   }

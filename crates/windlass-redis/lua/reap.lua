@@ -53,7 +53,7 @@ local function reap_one(row)
   else
     requeue(row, now, LEASE_EXPIRED, 'reaped')
   end
-  reply.job = placed(row)
+  reply.job = summary(row)
   return reply
 end
 

@@ -62,14 +62,14 @@ local function reopen(row, of)
     need(row, 1)
   end
   leave_outcome(row)
-  displace(row)
+  remove_from_indexes(row)
   resolve_waits(row)
   change(row)
   row.status = row.waits > 0 and 'blocked' or 'pending'
   row.due, row.attempt, row.version = now, 0, row.version + 1
   row.closed, row.closed_by, row.cancel, row.ended_as = nil, nil, nil, nil
   reopen_chain(of)
-  place(row)
+  add_to_indexes(row)
   depend(row, true)
 end
 
@@ -88,7 +88,7 @@ local function retry_one(target)
     return { refused = refused }
   end
   reopen(row, of)
-  return { retried = { job = placed(row), type = row.type, chain_type = row.chain_type } }
+  return { retried = { job = summary(row), type = row.type, chain_type = row.chain_type } }
 end
 
 local replies = {}

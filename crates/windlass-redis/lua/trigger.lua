@@ -28,12 +28,12 @@ local replies, seen = {}, {}
 for at, row in ipairs(found) do
   if not seen[row.id] then
     seen[row.id] = true
-    displace(row)
+    remove_from_indexes(row)
     change(row)
     row.due, row.version = now, row.version + 1
-    place(row)
+    add_to_indexes(row)
   end
-  replies[at] = { job = placed(row), type = row.type, chain_type = row.chain_type }
+  replies[at] = { job = summary(row), type = row.type, chain_type = row.chain_type }
 end
 commit()
 return cmsgpack.pack({ triggered = replies })

@@ -28,7 +28,7 @@ struct CreateIn {
     chains: Vec<CreatedIn>,
 }
 
-/// What plain chains of one request have in common.
+/// The values that plain chains of one request have in common.
 struct Kind<'a> {
     /// The first chain of this kind.
     first: &'a NewChain,

@@ -67,7 +67,7 @@ impl BadPath {
         Self::WindowForgotten,
     ];
 
-    /// What the fault replaces, by what.
+    /// The text that the fault replaces, and its replacement.
     const fn replacement(self) -> (&'static str, &'static str) {
         match self {
             Self::FenceIgnored => ("or fence ~= wanted or", "or"),
@@ -77,7 +77,7 @@ impl BadPath {
             Self::VersionKept => ("attempt, version + 1, fence, due, -1", "attempt, version, fence, due, -1"),
             Self::ErrorKept => ("if flags >= HAS_ERROR then", "if false then"),
             Self::PauseIgnored => ("(paused[at] == 1 or quota == 0)", "quota == 0"),
-            Self::PriorityIgnored => ("if one.lane.priority ~= other.lane.priority then", "if false then"),
+            Self::PriorityIgnored => ("if one.set.priority ~= other.set.priority then", "if false then"),
             Self::RepeatIgnored => ("types > 0 and tag .. ':request:' .. ARGV[5] or rippling", "rippling"),
             Self::ExistingIgnored => (" or try(unpack(keys)) ~= 0", ""),
             Self::DueInThePast => ("schedule == AT and math.max(time, now)", "schedule == AT and time"),
@@ -132,17 +132,17 @@ impl KnownBad {
             }
             (Self::KeyNotUnique, "create") => {
                 let found = "local found = existing(new)";
-                let look = replace(
+                let read = replace(
                     &replace(text, found, &format!("{found}\n  seen[new.job.id] = found")),
                     "commit()\nreturn cmsgpack.pack({ chains = replies })",
                     "return cmsgpack.pack(seen)",
                 );
                 let write = replace(text, found, "local found = seen[new.job.id]");
-                Call::new(&format!("{SEEN_BEFORE}{write}")).after_look(&format!("{SEEN_NOW}{look}"))
+                Call::new(&format!("{SEEN_BEFORE}{write}")).after_read(&format!("{SEEN_NOW}{read}"))
             }
             (Self::UnblockLost, "settle") => {
                 let resolved = "row.waits = row.waits - 1";
-                let look = replace(
+                let read = replace(
                     &replace(
                         text,
                         resolved,
@@ -153,7 +153,7 @@ impl KnownBad {
                 );
                 let stale = "row.waits = (seen[row.id] or row.waits) - 1\n  seen[row.id] = row.waits";
                 let write = replace(text, resolved, stale);
-                Call::new(&format!("{SEEN_BEFORE}{write}")).after_look(&format!("{SEEN_NOW}{look}"))
+                Call::new(&format!("{SEEN_BEFORE}{write}")).after_read(&format!("{SEEN_NOW}{read}"))
             }
             (Self::SettleHalfApplied, "settle" | "exchange") => Call::new(&replace(text, "    undo()\n", "")),
             (Self::BatchHalfWritten, "settle" | "exchange") => {

@@ -103,10 +103,10 @@
 
 #![forbid(unsafe_code)]
 
-mod connect;
 mod connection;
 mod error;
 mod flat;
+mod open;
 mod options;
 mod permission;
 mod row;
@@ -133,8 +133,8 @@ mod settle;
 #[doc(hidden)]
 pub mod known_bad;
 
-pub use connect::{Client, connect};
 pub use connection::{ClientConnection, Connection};
 pub use notifier::RedisNotifier;
+pub use open::{Client, connect};
 pub use options::{NAMESPACE_MAX_BYTES, Options};
 pub use store::{CAPABILITIES, RedisStore};

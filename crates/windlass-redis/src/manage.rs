@@ -3,16 +3,16 @@
 use serde::{Deserialize, Serialize};
 use windlass_core::command::{
     Cancel, CancelMode, CancelReply, Cancelled, Delete, DeleteReply, Deleted, DeletedChain, Pause,
-    PauseReply, RetentionSet, Retried, Retry, RetryReply, RetryTarget, SetRetention, SetRetentionReply,
-    Trigger, TriggerReply, Triggered, Untriggerable,
+    PauseReply, RetentionSet, Retried, Retry, RetryReply, SeenJob, SetRetention, SetRetentionReply, Trigger,
+    TriggerReply, Triggered, Untriggerable,
 };
 use windlass_core::limit::BATCH_MAX_ITEMS;
 use windlass_core::{
-    ChainId, ClosedAs, Error, ErrorKind, JobId, Result, Status, Timestamp, TypeName, WorkerId,
+    ChainId, ClosedAs, Error, ErrorKind, JobId, Result, Status, Timestamp, TypeName, Version, WorkerId,
 };
 
 use crate::store::{Execute, RedisStore};
-use crate::wire::{Found, Payloads, PlacedIn, Read, RefusedIn, RippleIn, TargetOut};
+use crate::wire::{Found, Payloads, Read, RefusedIn, RippleIn, SummaryIn, TargetOut};
 
 #[derive(Debug, Serialize)]
 struct CancelOut<'a> {
@@ -76,7 +76,7 @@ enum UntriggerableIn {
 /// A job that was triggered or retried.
 #[derive(Debug, Deserialize)]
 struct OpenedIn {
-    job: PlacedIn,
+    job: SummaryIn,
     #[serde(rename = "type")]
     job_type: Read<TypeName>,
     chain_type: Read<TypeName>,
@@ -111,18 +111,19 @@ impl From<TriggerIn> for TriggerReply {
 #[derive(Debug, Serialize)]
 struct RetryOut {
     now: Option<i64>,
-    chains: Vec<RetryTargetOut>,
+    chains: Vec<SeenOut>,
 }
 
+/// A job with the version that the caller has read.
 #[derive(Debug, Serialize)]
-struct RetryTargetOut {
+struct SeenOut {
     job: String,
     version: u64,
 }
 
-impl From<&RetryTarget> for RetryTargetOut {
-    fn from(target: &RetryTarget) -> Self {
-        Self { job: target.job.to_string(), version: target.version.0 }
+impl SeenOut {
+    fn new(job: JobId, version: Version) -> Self {
+        Self { job: job.to_string(), version: version.0 }
     }
 }
 
@@ -162,6 +163,7 @@ struct DeleteOut<'a> {
     now: Option<i64>,
     chains: Vec<TargetOut<'a>>,
     cascade: bool,
+    seen: Option<Vec<SeenOut>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -269,7 +271,7 @@ impl Execute for Trigger {
 impl Execute for Retry {
     async fn execute(self, store: &RedisStore) -> Result<RetryReply> {
         check_items("chains", self.chains.len())?;
-        let chains = self.chains.iter().map(RetryTargetOut::from).collect();
+        let chains = self.chains.iter().map(|target| SeenOut::new(target.job, target.version)).collect();
         let out = RetryOut { now: store.time(), chains };
         let reply: RetryIn = store.write(&store.scripts().retry, &out, Payloads::default()).await?;
         Ok(RetryReply { chains: reply.chains.into_iter().map(Retried::from).collect(), deferred: false })
@@ -280,7 +282,10 @@ impl Execute for Delete {
     async fn execute(self, store: &RedisStore) -> Result<DeleteReply> {
         check_items("chains", self.chains.len())?;
         let chains = self.chains.iter().map(TargetOut::from).collect();
-        let out = DeleteOut { now: store.time(), chains, cascade: self.cascade };
+        check_items("jobs", self.seen.as_ref().map_or(0, Vec::len))?;
+        let seen =
+            |seen: Vec<SeenJob>| seen.iter().map(|seen| SeenOut::new(seen.job, seen.version)).collect();
+        let out = DeleteOut { now: store.time(), chains, cascade: self.cascade, seen: self.seen.map(seen) };
         let reply: DeleteIn = store.write(&store.scripts().delete, &out, Payloads::default()).await?;
         Ok(reply.into())
     }

@@ -5,7 +5,7 @@ use windlass_core::command::{CompleteFromOutside, CompleteFromOutsideReply, Crea
 use windlass_core::{Millis, Result, Status, Version, WorkerId};
 
 use crate::store::{Execute, RedisStore};
-use crate::wire::{CreatedIn, NewChainOut, NewJobOut, Payloads, PlacedIn, Read, RefusedIn, RippleIn};
+use crate::wire::{CreatedIn, NewChainOut, NewJobOut, Payloads, Read, RefusedIn, RippleIn, SummaryIn};
 
 #[derive(Debug, Serialize)]
 struct CompleteOut<'a> {
@@ -71,7 +71,7 @@ enum OutsideIn {
 
 #[derive(Debug, Deserialize)]
 struct AppliedIn {
-    latest: PlacedIn,
+    latest: SummaryIn,
     displaced: Option<Read<WorkerId>>,
     /// Created chains, one list per step.
     created: Vec<Vec<CreatedIn>>,

@@ -5,7 +5,7 @@ use windlass_core::command::{Reap, ReapReply, Reaped};
 use windlass_core::{Result, Timestamp, TypeName, WorkerId, WorkerName};
 
 use crate::store::{Execute, RedisStore};
-use crate::wire::{Payloads, PlacedIn, Read, RippleIn, type_names};
+use crate::wire::{Payloads, Read, RippleIn, SummaryIn, type_names};
 
 #[derive(Debug, Serialize)]
 struct ReapOut<'a> {
@@ -23,7 +23,7 @@ struct ReapIn {
 
 #[derive(Debug, Deserialize)]
 struct ReapedIn {
-    job: PlacedIn,
+    job: SummaryIn,
     #[serde(rename = "type")]
     job_type: Read<TypeName>,
     chain_type: Read<TypeName>,

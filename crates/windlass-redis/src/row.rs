@@ -244,7 +244,7 @@ impl Row {
         }
     }
 
-    /// What a settlement's reply says about a plain row that it has closed.
+    /// A plain row that a settlement has closed, as its reply contains it.
     pub(crate) fn into_closed(self, job: JobId) -> (JobSummary, ClosedChain) {
         let chain = ChainId::from_uuid(*job.as_uuid());
         let summary = JobSummary { job, chain, status: self.status, due_at: self.due };

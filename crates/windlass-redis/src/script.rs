@@ -51,33 +51,33 @@ macro_rules! scripts {
     };
 }
 scripts! {
-    create: [plain create] stage row order place close create,
-    acquire: [plain work acquire] stage row order place close ripple acquire,
-    renew: stage row order place,
-    settle: [plain work settle] stage row order place close ripple create settle,
-    exchange: [plain work exchange] stage row order place close ripple create settle acquire,
-    reap: stage row order place close ripple,
-    next_due: stage row order place,
-    expire: stage row order place remove,
-    complete_from_outside: stage row order place close ripple create settle,
-    cancel: stage row order place find close ripple,
-    trigger: stage row order place find,
-    retry: stage row order place,
-    delete: stage row order place find remove,
-    set_retention: stage row order place find,
-    pause: stage row order place,
-    get_chains: [plain get_chains] stage row order place find,
+    create: [plain create] stage row order indexes close create,
+    acquire: [plain work acquire] stage row order indexes close ripple acquire,
+    renew: stage row order indexes,
+    settle: [plain work settle] stage row order indexes close ripple create settle,
+    exchange: [plain work exchange] stage row order indexes close ripple create settle acquire,
+    reap: stage row order indexes close ripple,
+    next_due: stage row order indexes,
+    expire: stage row order indexes remove,
+    complete_from_outside: stage row order indexes close ripple create settle,
+    cancel: stage row order indexes find close ripple,
+    trigger: stage row order indexes find,
+    retry: stage row order indexes,
+    delete: stage row order indexes find remove,
+    set_retention: stage row order indexes find,
+    pause: stage row order indexes,
+    get_chains: [plain get_chains] stage row order indexes find,
     get_jobs: stage row,
-    list_chains: stage row order place page,
-    list_jobs: stage row order place page,
-    list_dependents: stage row order place page,
-    list_attempts: stage row order place,
-    count: stage row order place,
-    beat: stage row order place registry,
-    retire: stage row order place registry,
+    list_chains: stage row order indexes page,
+    list_jobs: stage row order indexes page,
+    list_dependents: stage row order indexes page,
+    list_attempts: stage row order indexes,
+    count: stage row order indexes,
+    beat: stage row order indexes registry,
+    retire: stage row order indexes registry,
     list_workers: stage,
-    leader_lock: stage row order place registry,
-    change_schedules: stage row order place close create schedule,
+    leader_lock: stage row order indexes registry,
+    change_schedules: stage row order indexes close create schedule,
     get_schedules: stage schedule,
     list_schedules: stage schedule,
     due_schedules: stage schedule,
@@ -90,7 +90,7 @@ pub(crate) struct Call {
     script: Text,
     /// A script to call first, with the same arguments. Its reply becomes the last argument of the main script. Only
     /// stores that break the contract on purpose use it, to read and write in separate calls.
-    look: Option<Text>,
+    read: Option<Text>,
 }
 
 /// A script and its SHA-1 hash, by which the server knows it.
@@ -109,7 +109,7 @@ impl Text {
 impl Call {
     /// Creates a call of one script.
     pub(crate) fn new(text: &str) -> Self {
-        Self { script: Text::new(text), look: None }
+        Self { script: Text::new(text), read: None }
     }
 
     /// Adds a script that runs first.
@@ -117,8 +117,8 @@ impl Call {
         not(feature = "known-bad"),
         expect(dead_code, reason = "correct stores do not need a separate read")
     )]
-    pub(crate) fn after_look(mut self, text: &str) -> Self {
-        self.look = Some(Text::new(text));
+    pub(crate) fn after_read(mut self, text: &str) -> Self {
+        self.read = Some(Text::new(text));
         self
     }
 
@@ -146,8 +146,8 @@ impl Call {
         tag: &str,
         mut arguments: Vec<Vec<u8>>,
     ) -> Result<Answer<R>> {
-        if let Some(look) = &self.look {
-            let seen = send(connection, look, tag, &arguments).await?;
+        if let Some(read) = &self.read {
+            let seen = send(connection, read, tag, &arguments).await?;
             arguments.push(seen);
         }
         Answer::read(send(connection, &self.script, tag, &arguments).await?)

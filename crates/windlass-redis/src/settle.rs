@@ -10,7 +10,7 @@ use crate::acquire::{AcquireIn, AcquireOut, read_work, work_arguments};
 use crate::script::{self, Answer};
 use crate::store::{Execute, RedisStore};
 use crate::wire::{
-    CreatedIn, LostIn, NewChainOut, NewJobOut, Payloads, PlacedIn, RefusedIn, RippleIn, ScheduleOut,
+    CreatedIn, LostIn, NewChainOut, NewJobOut, Payloads, RefusedIn, RippleIn, ScheduleOut, SummaryIn,
 };
 
 /// A settle request. `now` is `None` inside an exchange, which has its own.
@@ -108,8 +108,8 @@ struct SettleIn {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum SettledIn {
-    Applied { job: PlacedIn, next: Option<PlacedIn>, created: Vec<CreatedIn> },
-    AlreadyApplied(PlacedIn),
+    Applied { job: SummaryIn, next: Option<SummaryIn>, created: Vec<CreatedIn> },
+    AlreadyApplied(SummaryIn),
     Lost(LostIn),
     Refused(RefusedIn),
 }

@@ -278,6 +278,9 @@ pub(crate) enum RefusedIn {
         chain: Read<ChainId>,
     },
     CancelRequested,
+    Changed {
+        chain: Read<ChainId>,
+    },
     Needed {
         chain: Read<ChainId>,
         by: Read<JobId>,
@@ -296,6 +299,7 @@ impl RefusedIn {
             Self::WaitsForItself { chain } => Refusal::WaitsForItself(chain.0),
             Self::KeyTaken { chain } => Refusal::KeyTaken(chain.0),
             Self::CancelRequested => Refusal::CancelRequested,
+            Self::Changed { chain } => Refusal::Changed(chain.0),
             Self::Needed { chain, by } => Refusal::Needed { chain: chain.0, by: by.0 },
             Self::TooManyChains => Refusal::TooManyChains,
         }
@@ -329,16 +333,16 @@ impl From<LostIn> for Lost {
 
 /// Status and due time of a job after a command.
 #[derive(Debug, Deserialize)]
-pub(crate) struct PlacedIn {
+pub(crate) struct SummaryIn {
     job: Read<JobId>,
     chain: Read<ChainId>,
     status: Read<Status>,
     due: Read<Timestamp>,
 }
 
-impl From<PlacedIn> for JobSummary {
-    fn from(placed: PlacedIn) -> Self {
-        Self { job: placed.job.0, chain: placed.chain.0, status: placed.status.0, due_at: placed.due.0 }
+impl From<SummaryIn> for JobSummary {
+    fn from(summary: SummaryIn) -> Self {
+        Self { job: summary.job.0, chain: summary.chain.0, status: summary.status.0, due_at: summary.due.0 }
     }
 }
 
@@ -346,7 +350,7 @@ impl From<PlacedIn> for JobSummary {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum CreatedIn {
-    New { job: PlacedIn, repeated: bool },
+    New { job: SummaryIn, repeated: bool },
     Existing(ExistingIn),
     Refused(RefusedIn),
 }
@@ -388,7 +392,7 @@ pub(crate) struct RippleIn {
 
 #[derive(Debug, Deserialize)]
 struct UnblockedIn {
-    job: PlacedIn,
+    job: SummaryIn,
     #[serde(rename = "type")]
     job_type: Read<TypeName>,
     chain_type: Read<TypeName>,

@@ -70,6 +70,10 @@ async function count(body, dialog, isShown) {
     }
     counting = undefined;
     if (!isShown()) return;
+    if (operation.state !== "completed") {
+      line.textContent = `The count has ended early (${operation.reason ?? operation.state}). Close this and try again.`;
+      return;
+    }
     line.textContent = `${chains(operation.visited)}.`;
     get("confirm-yes").disabled = false;
   } catch (error) {

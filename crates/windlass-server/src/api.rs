@@ -100,7 +100,7 @@ fn chains_and_jobs() -> Vec<Route> {
             GET,
             "/chains/{id}/graph",
             AtLeast(Read),
-            "Returns a chain with its neighbours",
+            "Returns a chain with its neighbors",
             chains::graph,
         ),
         Route::new(GET, "/chains/{id}/wait", AtLeast(Read), "Waits for a chain to close", chains::wait),

@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,12 +19,14 @@ use crate::auth::{Caller, Role};
 /// A log of all changes, as JSON lines. It never contains payloads.
 ///
 /// Each change has two lines with the same `id`: one before the change, with its targets, and one with its outcome. If the
-/// first line cannot be written, the change is refused.
+/// first line cannot be written, the change is refused, unless it stops something: a logout, or the abort of a bulk
+/// operation. A bulk operation also has a line every ten seconds. If that cannot be written, the operation ends.
 #[derive(Clone)]
 pub struct AuditLog(Arc<Log>);
 
 struct Log {
-    destination: Destination,
+    /// Locked for each line, so that lines do not mix.
+    destination: Mutex<Destination>,
     /// Whether the latest write failed: it may have left a part of its line.
     is_broken: AtomicBool,
 }
@@ -32,7 +34,7 @@ struct Log {
 enum Destination {
     /// Opened for each line, so that the file can be rotated.
     File(PathBuf),
-    Writer(Mutex<Box<dyn Write + Send>>),
+    Writer(Box<dyn Write + Send>),
 }
 
 /// A change that has begun. Dropping it writes that its outcome is not known.
@@ -42,7 +44,15 @@ pub(crate) struct Entry {
     is_ended: bool,
 }
 
-/// What a change concerns.
+/// A change that is about to begin.
+pub(crate) struct Change<'a> {
+    pub(crate) caller: &'a Caller,
+    pub(crate) remote: Option<IpAddr>,
+    pub(crate) action: &'a str,
+    pub(crate) subject: Subject,
+}
+
+/// The target of a change.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Subject {
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -133,31 +143,50 @@ impl AuditLog {
 
     /// Writes to a writer, such as standard error.
     pub fn writer(writer: impl Write + Send + 'static) -> Self {
-        Self::new(Destination::Writer(Mutex::new(Box::new(writer))))
+        Self::new(Destination::Writer(Box::new(writer)))
     }
 
     fn new(destination: Destination) -> Self {
-        Self(Arc::new(Log { destination, is_broken: AtomicBool::new(false) }))
+        Self(Arc::new(Log { destination: Mutex::new(destination), is_broken: AtomicBool::new(false) }))
     }
 
-    /// Writes that a change begins.
-    pub(crate) async fn begin(
-        &self,
-        caller: &Caller,
-        remote: Option<IpAddr>,
-        action: &str,
-        subject: &Subject,
-    ) -> Result<Entry, Problem> {
+    /// Writes that a change begins. The change is refused if that fails.
+    pub(crate) async fn begin(&self, change: Change<'_>) -> Result<Entry, Problem> {
+        let (entry, written) = self.begun(&change).await;
+        match written {
+            Ok(()) => Ok(entry),
+            Err(error) => {
+                entry.discard();
+                tracing::error!("the audit log cannot be written, so changes are refused: {error}");
+                Err(Problem::unavailable(
+                    "the audit log cannot be written, so nothing was changed: see the log of the server",
+                ))
+            }
+        }
+    }
+
+    /// Like [`begin`](Self::begin), for a change that stops something. It is made even if the log cannot be written.
+    pub(crate) async fn begin_anyway(&self, change: Change<'_>) -> Entry {
+        let (entry, written) = self.begun(&change).await;
+        if let Err(error) = written {
+            let Caller { identity, .. } = change.caller;
+            tracing::error!(
+                "the audit log cannot be written. It lacks change {} ({} by {:?}): {error}",
+                entry.id,
+                change.action,
+                identity.name
+            );
+        }
+        entry
+    }
+
+    async fn begun(&self, change: &Change<'_>) -> (Entry, io::Result<()>) {
         let (at, id) = (Timestamp::now().to_string(), RequestId::new());
+        let Change { caller, remote, action, subject } = change;
         let (name, role) = (caller.identity.name.as_str(), caller.identity.role);
-        let line = Begin { at, id, phase: "begin", name, role, remote, action, subject };
-        self.write(&line).await.map_err(|error| {
-            tracing::error!("the audit log cannot be written, so changes are refused: {error}");
-            Problem::unavailable(
-                "the audit log cannot be written, so nothing was changed: see the log of the server",
-            )
-        })?;
-        Ok(Entry { log: self.clone(), id, is_ended: false })
+        let line = Begin { at, id, phase: "begin", name, role, remote: *remote, action, subject };
+        let written = self.write(&line).await;
+        (Entry { log: self.clone(), id, is_ended: false }, written)
     }
 
     /// Writes a line outside of the threads that serve requests: a disk can be slow.
@@ -176,33 +205,46 @@ fn encoded(line: &impl Serialize) -> io::Result<Vec<u8>> {
 
 impl Log {
     fn write(&self, line: &[u8]) -> io::Result<()> {
-        // After an error, a part of a line may be there. Without a line break, it would swallow this line.
-        let text =
-            if self.is_broken.load(Ordering::Acquire) { [b"\n", line].concat() } else { line.to_vec() };
-        let written = self.destination.write(&text);
+        let mut destination = self.destination.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = destination.write(line, self.is_broken.load(Ordering::Acquire));
         self.is_broken.store(written.is_err(), Ordering::Release);
         written
     }
 }
 
 impl Destination {
-    fn write(&self, text: &[u8]) -> io::Result<()> {
+    /// Writes a line. After an error or a crash, the end may be a part of a line: without a line break, it would swallow
+    /// this one.
+    fn write(&mut self, line: &[u8], is_broken: bool) -> io::Result<()> {
+        let text = |is_torn| if is_torn { [b"\n", line].concat() } else { line.to_vec() };
         match self {
             // One write per line: lines of several servers do not mix.
             Self::File(path) => {
                 let mut file = open(path)?;
-                file.write_all(text)?;
+                // The server may be permitted to write the file, and not to read it.
+                let is_torn = is_torn(path).unwrap_or(is_broken);
+                file.write_all(&text(is_torn))?;
                 file.sync_data()
             }
-            Self::Writer(writer) => {
-                let mut writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                writer.write_all(text).and_then(|()| writer.flush())
-            }
+            Self::Writer(writer) => writer.write_all(&text(is_broken)).and_then(|()| writer.flush()),
         }
     }
 }
 
-fn open(path: &PathBuf) -> io::Result<File> {
+/// Whether a file ends within a line.
+fn is_torn(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    // Pipes and devices have no length.
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+fn open(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.append(true).create(true);
     #[cfg(unix)]
@@ -211,11 +253,31 @@ fn open(path: &PathBuf) -> io::Result<File> {
 }
 
 impl Entry {
+    /// Whether the latest line could not be written, of whatever change.
+    pub(crate) fn is_log_broken(&self) -> bool {
+        self.log.0.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Writes how far a long change has got. The change must end if that fails.
+    pub(crate) async fn progress(&self, outcome: &Outcome) -> Result<(), Problem> {
+        self.log.write(&self.line("progress", outcome)).await.map_err(|error| {
+            tracing::error!("the audit log cannot be written, so change {} ends: {error}", self.id);
+            Problem::unavailable(
+                "the audit log cannot be written, so the operation has ended: see the log of the server",
+            )
+        })
+    }
+
     /// Writes how the change ended.
     pub(crate) async fn end(mut self, outcome: &Outcome) {
         self.is_ended = true;
-        let written = self.log.write(&self.line(outcome)).await;
+        let written = self.log.write(&self.line("end", outcome)).await;
         self.report(written);
+    }
+
+    /// Gives up a change that was not made.
+    fn discard(mut self) {
+        self.is_ended = true;
     }
 
     /// Writes the outcome of a change that may have been refused, and returns it.
@@ -236,8 +298,8 @@ impl Entry {
         result
     }
 
-    fn line<'a>(&self, outcome: &'a Outcome) -> End<'a> {
-        End { at: Timestamp::now().to_string(), id: self.id, phase: "end", outcome }
+    fn line<'a>(&self, phase: &'static str, outcome: &'a Outcome) -> End<'a> {
+        End { at: Timestamp::now().to_string(), id: self.id, phase, outcome }
     }
 
     fn report(&self, written: io::Result<()>) {
@@ -252,7 +314,7 @@ impl Drop for Entry {
         if !self.is_ended {
             // The change was dropped or has panicked, so there is nothing that could wait for another thread.
             let outcome = Outcome::word("unknown");
-            self.report(encoded(&self.line(&outcome)).and_then(|line| self.log.0.write(&line)));
+            self.report(encoded(&self.line("end", &outcome)).and_then(|line| self.log.0.write(&line)));
         }
     }
 }
@@ -271,7 +333,7 @@ impl Outcome {
 
 impl fmt::Debug for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.destination {
+        match &*self.0.destination.lock().unwrap_or_else(PoisonError::into_inner) {
             Destination::File(path) => f.debug_tuple("AuditLog").field(path).finish(),
             Destination::Writer(_) => f.write_str("AuditLog(writer)"),
         }

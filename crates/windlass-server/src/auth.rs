@@ -1,4 +1,4 @@
-//! Who may call: roles, tokens, sessions and the identities of embedders.
+//! Access: roles, tokens, sessions, and callers that the embedding application identifies.
 
 mod access;
 mod rate;
@@ -9,7 +9,7 @@ mod token;
 
 pub use access::{Access, Identity};
 pub(crate) use access::{Caller, Kind, Via, authenticate};
-pub(crate) use rate::LoginLimit;
+pub(crate) use rate::{LoginLimit, network};
 pub use role::Role;
 pub(crate) use session::CookieName;
 pub use token::{Token, TokenError, TokenFile};

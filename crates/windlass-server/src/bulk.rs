@@ -5,14 +5,16 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use windlass_core::command::{ChainFilter, DeleteReply, Order};
-use windlass_core::{ChainRecord, Error, ErrorKind, RequestId, Status, Timestamp};
+use windlass_core::command::{ChainFilter, Delete, DeleteReply, Order};
+use windlass_core::{ChainRecord, Error, ErrorKind, Refusal, RequestId, Status, Timestamp};
 
 use crate::BULK_MAX;
 use crate::api::Problem;
@@ -29,7 +31,13 @@ const REMEMBERED: usize = 100;
 /// The number of progress messages that a slow client can fall behind.
 const BUFFERED: usize = 64;
 
-/// What to do with each chain.
+/// The time between two progress messages.
+const REPORTED_EVERY: Duration = Duration::from_millis(250);
+
+/// The time between two lines in the audit log.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+/// The change of each chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Action {
@@ -47,7 +55,7 @@ pub(crate) struct Operation {
     /// Whether a cancel also asks running jobs to stop.
     pub(crate) running: bool,
     pub(crate) dry_run: bool,
-    /// Who started it.
+    /// The caller that started it.
     pub(crate) started_by: String,
     pub(crate) started_at: Time,
     /// Chains that were created later are not visited.
@@ -71,7 +79,7 @@ pub(crate) enum Progress {
     Running,
     Completed,
     Aborted,
-    /// The store failed. Chains that were visited before remain changed.
+    /// The store or the audit log failed. Chains that were visited before remain changed.
     Failed,
 }
 
@@ -85,13 +93,13 @@ pub(crate) struct Plan {
     dry_run: bool,
 }
 
-/// An operation that has a place and a cutoff, and has not begun.
+/// An operation that has a permit and a cutoff, and has not begun.
 pub(crate) struct Prepared {
     run: Run,
     pages: BoxedPages,
 }
 
-/// What was prepared.
+/// A prepared operation.
 pub(crate) enum Preparation {
     New(Box<Prepared>),
     /// The same request was sent before.
@@ -195,7 +203,7 @@ impl Bulk {
         self.progress.subscribe()
     }
 
-    /// Takes a place for an operation, and fixes its cutoff.
+    /// Takes a permit for an operation, and fixes its cutoff.
     pub(crate) async fn prepare(
         &self,
         client: &BoxedClient,
@@ -333,7 +341,7 @@ struct Run {
 
 impl Run {
     async fn all(self, pages: BoxedPages, entry: Entry) {
-        let visited = self.visit(pages).await;
+        let visited = self.visit(pages, &entry).await;
         let mut ended = self.job.shown().clone();
         let word = match visited {
             Ok(Visited::All) => {
@@ -353,35 +361,55 @@ impl Run {
         ended.ended_at = Some(Timestamp::now().into());
         // First, so that an operation that is shown as ended is in the log.
         entry.end(&Outcome { changed: Some(ended.changed), ..Outcome::word(word) }).await;
-        *self.job.shown() = ended.clone();
-        let _ = self.progress.send(frame("bulk", &ended));
-        self.job.ended.cancel();
+        *self.job.shown() = ended;
+        self.report();
     }
 
     /// Visits all chains, until the operation is aborted.
-    async fn visit(&self, mut pages: BoxedPages) -> Result<Visited, Problem> {
-        while let Some(chains) = pages.next().await? {
+    async fn visit(&self, mut pages: BoxedPages, entry: &Entry) -> Result<Visited, Problem> {
+        let (mut reported_at, mut logged_at) = (Instant::now(), Instant::now());
+        // Pages may match nothing for a long time.
+        while let Some(page) = self.job.abort.run_until_cancelled(pages.next()).await {
+            let Some(chains) = page? else { return Ok(Visited::All) };
             for chain in chains.iter().filter(|chain| self.plan.states.matches(&chain.latest)) {
                 if self.job.abort.is_cancelled() {
                     return Ok(Visited::Some);
                 }
+                if entry.is_log_broken() || logged_at.elapsed() >= LOGGED_EVERY {
+                    let changed = Some(self.job.shown().changed);
+                    entry.progress(&Outcome { changed, ..Outcome::word("running") }).await?;
+                    logged_at = Instant::now();
+                }
                 let changed = self.change(chain).await.or_else(skipped)?;
-                let mut shown = self.job.shown();
-                shown.visited += 1;
-                match changed {
-                    Ok(()) => shown.changed += 1,
-                    Err(problem) => {
-                        shown.skipped += 1;
-                        shown.reason = Some(problem.detail().to_owned());
-                    }
+                self.count(changed);
+                if reported_at.elapsed() >= REPORTED_EVERY {
+                    self.report();
+                    reported_at = Instant::now();
                 }
             }
-            if self.progress.receiver_count() > 0 {
-                let shown = self.job.shown().clone();
-                let _ = self.progress.send(frame("bulk", &shown));
+        }
+        Ok(Visited::Some)
+    }
+
+    /// Counts a chain that was visited.
+    fn count(&self, changed: Result<(), Problem>) {
+        let mut shown = self.job.shown();
+        shown.visited += 1;
+        match changed {
+            Ok(()) => shown.changed += 1,
+            Err(problem) => {
+                shown.skipped += 1;
+                shown.reason = Some(problem.detail().to_owned());
             }
         }
-        Ok(Visited::All)
+    }
+
+    /// Sends the progress to the streams.
+    fn report(&self) {
+        if self.progress.receiver_count() > 0 {
+            let shown = self.job.shown().clone();
+            let _ = self.progress.send(frame("bulk", &shown));
+        }
     }
 
     async fn change(&self, chain: &ChainRecord) -> Change {
@@ -395,6 +423,21 @@ impl Run {
             }
             Action::Delete => return delete(client, chain).await,
         })
+    }
+}
+
+impl Drop for Run {
+    /// Ends the operation. If it has panicked or has not begun, it must not keep its place, and an abort must not wait for it.
+    fn drop(&mut self) {
+        if self.job.is_running() {
+            let mut shown = self.job.shown();
+            shown.state = Progress::Failed;
+            shown.reason = Some("the operation broke off: see the log of the server".to_owned());
+            shown.ended_at = Some(Timestamp::now().into());
+            drop(shown);
+            self.report();
+        }
+        self.job.ended.cancel();
     }
 }
 
@@ -424,12 +467,12 @@ fn skipped(error: Error) -> Result<Result<(), Problem>, Problem> {
 
 /// Deletes a chain, unless it has changed since it was listed.
 async fn delete(client: &BoxedClient, chain: &ChainRecord) -> Change {
-    let Some(stored) = client.chain(chain.id.into()).await? else { return Ok(Ok(())) };
-    if (stored.latest.id, stored.latest.version) != (chain.latest.id, chain.latest.version) {
-        return Ok(Err(Problem::conflict("the chain has changed in the meantime")));
-    }
-    Ok(match client.delete(chain.id, false).await? {
+    let delete = Delete { chains: vec![chain.id.into()], cascade: false, seen: Some(vec![chain.into()]) };
+    Ok(match client.delete(delete).await? {
         DeleteReply::Deleted(_) => Ok(()),
+        DeleteReply::Refused(refusals) if matches!(refusals[..], [Refusal::Changed(_)]) => {
+            Err(Problem::conflict("the chain has changed in the meantime"))
+        }
         DeleteReply::Refused(refusals) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();
             Err(Problem::conflict(reasons.join("; ")))

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use windlass_core::command::{
-    CancelMode, Cancelled, ChainFilter, CountReply, Created, DeleteReply, ListChains, ListChainsReply,
-    ListDependents, ListDependentsReply, ListJobs, ListJobsReply, NewChain, NextDue, Order, Retried,
-    RetryTarget, Step, TriggerReply, Types, WorkerInfo,
+    CancelMode, Cancelled, ChainFilter, CountReply, Created, Delete, DeleteReply, ListChains,
+    ListChainsReply, ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListSchedules,
+    ListSchedulesReply, NewChain, NextDue, Order, Retried, RetryTarget, Step, TriggerReply, Types,
+    WorkerInfo,
 };
 use windlass_core::schedule::{Schedule, ScheduleId, ScheduleSpec};
 use windlass_core::{
@@ -112,9 +113,8 @@ impl<S: Store + ?Sized> BoxedClient<S> {
         Box::pin(self.0.trigger(target))
     }
 
-    pub(crate) fn delete(&self, chain: ChainId, cascade: bool) -> Boxed<'_, DeleteReply> {
-        let targets = vec![Target::Chain(chain)];
-        if cascade { Box::pin(self.0.delete_cascading(targets)) } else { Box::pin(self.0.delete(targets)) }
+    pub(crate) fn delete(&self, delete: Delete) -> Boxed<'_, DeleteReply> {
+        Box::pin(self.0.delete_with(delete))
     }
 
     /// Pauses or resumes a type. Returns whether it was paused before.
@@ -134,8 +134,8 @@ impl<S: Store + ?Sized> BoxedClient<S> {
         Box::pin(self.0.job_events())
     }
 
-    pub(crate) fn schedules(&self) -> Boxed<'_, Vec<Schedule>> {
-        Box::pin(async { self.0.schedules().list().await })
+    pub(crate) fn list_schedules(&self, list: ListSchedules) -> Boxed<'_, ListSchedulesReply> {
+        self.0.store().list_schedules(list)
     }
 
     pub(crate) fn schedule<'a>(&'a self, name: &'a str) -> Boxed<'a, Option<Schedule>> {

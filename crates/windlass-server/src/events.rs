@@ -13,13 +13,13 @@ use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout_at};
 use windlass_core::{JobEvent, JobEventKind, JobEvents};
 
-use crate::api::excerpt::Excerpts;
 use crate::client::BoxedClient;
+use crate::pages::SharedPages;
 
 /// How long events are collected before they are sent.
 const COLLECT: Duration = Duration::from_millis(250);
 
-/// The number of events that are sent at once. The others are only counted.
+/// The number of events that are sent at once. The rest is only counted.
 const EVENTS_MAX: usize = 100;
 
 /// The number of messages that a slow client can fall behind.
@@ -32,8 +32,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct JobFeed {
     client: BoxedClient,
-    /// Answers that events make out of date.
-    excerpts: Arc<Excerpts>,
+    /// Pages that events make out of date.
+    pages: Arc<SharedPages>,
     batches: broadcast::Sender<Arc<Batch>>,
     is_running: Mutex<bool>,
     this: Weak<Self>,
@@ -44,7 +44,7 @@ pub(crate) struct JobFeed {
 pub(crate) struct Batch {
     events: Vec<JobEvent>,
     missed: u64,
-    /// Whether events were lost that nobody has counted: every stream must know, whatever it filters by.
+    /// Whether an unknown number of events was lost. Every stream must report this, regardless of its filter.
     has_gap: bool,
     /// The encoded messages for streams without a filter.
     with_errors: Bytes,
@@ -108,10 +108,10 @@ pub(crate) fn frame(name: &str, data: &impl Serialize) -> Bytes {
 }
 
 impl JobFeed {
-    pub(crate) fn new(client: BoxedClient, excerpts: Arc<Excerpts>) -> Arc<Self> {
+    pub(crate) fn new(client: BoxedClient, pages: Arc<SharedPages>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             client,
-            excerpts,
+            pages,
             batches: broadcast::channel(BUFFERED).0,
             is_running: Mutex::new(false),
             this: this.clone(),
@@ -143,9 +143,9 @@ impl JobFeed {
     fn send(&self, batch: Batch) {
         // Before the streams: a page that asks after an event must see what has happened.
         if batch.missed > 0 || batch.has_gap {
-            self.excerpts.clear();
+            self.pages.clear();
         } else {
-            self.excerpts.forget(&batch.events.iter().filter_map(|event| event.chain).collect());
+            self.pages.forget(&batch.events.iter().filter_map(|event| event.chain).collect());
         }
         let _ = self.batches.send(Arc::new(batch));
     }
@@ -156,6 +156,10 @@ async fn run(feed: Weak<JobFeed>, client: BoxedClient) {
     loop {
         match client.job_events().await {
             Ok(mut events) => {
+                // Streams may have begun, and pages may have been fetched, before the subscription was active.
+                if let Some(feed) = feed.upgrade() {
+                    feed.send(Batch::new(Vec::new(), 0, true));
+                }
                 if !forward(&feed, &mut events).await {
                     return;
                 }
@@ -163,7 +167,7 @@ async fn run(feed: Weak<JobFeed>, client: BoxedClient) {
             Err(error) => tracing::warn!("cannot subscribe to the events of jobs: {error}"),
         }
         let Some(feed) = feed.upgrade() else { return };
-        // Events may have been lost, now and until the next attempt.
+        // Events are lost from now on, until the next subscription.
         feed.send(Batch::new(Vec::new(), 0, true));
         if !feed.goes_on() {
             return;
@@ -229,11 +233,12 @@ impl Batch {
 
 /// Encodes events. After a gap, `resync` asks the client to fetch again what it shows.
 fn message(events: &Events, has_gap: bool) -> Bytes {
-    let events = frame("jobs", events);
-    if !has_gap {
-        return events;
+    let resync = || frame("resync", &serde_json::json!({}));
+    match (has_gap, events.events.is_empty() && events.missed == 0) {
+        (true, true) => resync(),
+        (true, false) => [resync(), frame("jobs", events)].concat().into(),
+        (false, _) => frame("jobs", events),
     }
-    [frame("resync", &serde_json::json!({})), events].concat().into()
 }
 
 impl Wanted {

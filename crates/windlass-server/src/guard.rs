@@ -45,7 +45,7 @@ pub struct Peer {
     pub is_tls: bool,
 }
 
-/// What is known about a request before it is handled.
+/// Facts about a request, before it is handled.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     /// The address of the client, if it is known.
@@ -150,7 +150,7 @@ fn facts(app: &App, request: &Request) -> Result<Facts, Problem> {
 }
 
 impl Facts {
-    /// Takes over what a trusted proxy says. Of a list, the last element counts: the nearest proxy has added it.
+    /// Applies the headers of a trusted proxy. If a header is a list, the last element counts: the nearest proxy added it.
     fn apply_forwarded(&mut self, headers: &HeaderMap) -> Result<(), Problem> {
         let last = |name: &str| {
             let value = headers.get_all(name).iter().next_back()?.to_str().ok()?;

@@ -46,7 +46,7 @@ mod guard;
 mod listen;
 mod pages;
 mod payload;
-mod places;
+mod permits;
 mod sampler;
 mod server;
 
@@ -81,8 +81,8 @@ pub const WAITS_MAX: usize = 1_000;
 /// then ends. When the client opens another stream, the application identifies the caller again.
 pub const IDENTITY_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// The maximum number of connections of a server that listens on a socket. One address has at most a quarter of them, unless
-/// the server trusts a proxy.
+/// The maximum number of connections of a server that listens on a socket. One address, or one /64 network of IPv6, has at
+/// most a quarter of them, unless the server trusts a proxy.
 pub const CONNECTIONS_MAX: usize = 2_000;
 
 /// The maximum number of bulk operations that run at the same time.

@@ -28,8 +28,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::CONNECTIONS_MAX;
+use crate::auth::network;
 use crate::guard::Peer;
-use crate::places::Places;
+use crate::permits::Permits;
 use crate::server::Server;
 use limits::{Counted, Requests, WriteTimeout};
 
@@ -37,7 +38,7 @@ use limits::{Counted, Requests, WriteTimeout};
 const HEAD_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time after which a connection without a request ends. HTTP/2 has no timeout for it: a client that answers pings
-/// would keep its connection for ever.
+/// would keep its connection forever.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The time that a client may take to read anything at all.
@@ -118,7 +119,7 @@ impl Server {
             tls: tls.map(|Tls(config)| TlsAcceptor::from(config)),
             http1: http().http1_only(),
             http2: http().http2_only(),
-            addresses: Places::new("connections", CONNECTIONS_MAX, per_address),
+            addresses: Permits::new("connections", CONNECTIONS_MAX, per_address),
             stop: stop.clone(),
         };
         connections.accept_until(&listener, &stop).await;
@@ -135,6 +136,11 @@ fn check_address(address: SocketAddr, is_authenticated: bool) -> Result<(), List
         "refusing to listen on {address} without authentication: other machines could change jobs. Create a token, or \
          listen on 127.0.0.1"
     )))
+}
+
+/// Returns whom the connections from an address count for.
+fn origin(address: SocketAddr) -> String {
+    network(address.ip()).to_string()
 }
 
 fn http() -> Builder<TokioExecutor> {
@@ -159,28 +165,28 @@ struct Connections {
     // version from the first bytes would wait for them without a timeout.
     http1: Builder<TokioExecutor>,
     http2: Builder<TokioExecutor>,
-    addresses: Arc<Places>,
+    addresses: Arc<Permits>,
     stop: CancellationToken,
 }
 
 impl Connections {
     async fn accept_until(self, listener: &TcpListener, stop: &CancellationToken) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let connections = Arc::new(self);
-        while let Some((stream, address, place)) = stop.run_until_cancelled(next(listener, &places)).await {
-            let Ok(of_address) = connections.addresses.take(&address.ip().to_canonical().to_string()) else {
+        while let Some((stream, address, permit)) = stop.run_until_cancelled(next(listener, &permits)).await {
+            let Ok(of_address) = connections.addresses.take(&origin(address)) else {
                 tracing::debug!(%address, "the address has too many connections");
                 continue;
             };
             let connections = Arc::clone(&connections);
             tokio::spawn(async move {
                 connections.handle(stream, address).await;
-                drop((of_address, place));
+                drop((of_address, permit));
             });
         }
-        // Every connection has a place until it has ended.
+        // Every connection has a permit until it has ended.
         let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-        if timeout(STOP_TIMEOUT, places.acquire_many(all)).await.is_err() {
+        if timeout(STOP_TIMEOUT, permits.acquire_many(all)).await.is_err() {
             tracing::warn!("some requests had not ended after {STOP_TIMEOUT:?}");
         }
     }
@@ -215,7 +221,7 @@ impl Connections {
                 Ok::<_, Infallible>(response.map(|body| Counted { body, _open: open }))
             }
         });
-        let stream = TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT));
+        let stream = TokioIo::new(WriteTimeout::new(stream, requests.clone(), WRITE_TIMEOUT));
         let mut connection = pin!(http.serve_connection(stream, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
@@ -233,20 +239,28 @@ impl Connections {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(address = %peer.address, "the connection failed: {error}");
+            // A head that cannot be read, is too large or arrives too slowly is a request that was refused. An idle
+            // connection times out as well, and that is not.
+            let error_of_http = error.downcast_ref::<hyper::Error>();
+            let is_slow = |error: &hyper::Error| error.is_timeout() && requests.has_part();
+            if error_of_http.is_some_and(|error| error.is_parse() || is_slow(error)) {
+                tracing::warn!(remote = ?peer.address.ip(), "request refused: {error}");
+            } else {
+                tracing::debug!(address = %peer.address, "the connection failed: {error}");
+            }
         }
     }
 }
 
-/// Waits for a free place and a connection.
+/// Waits for a free permit and a connection.
 async fn next(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
-    let place = Arc::clone(places).acquire_owned().await.ok();
+    let permit = Arc::clone(permits).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, address)) => return (stream, address, place),
+            Ok((stream, address)) => return (stream, address, permit),
             Err(error) if is_of_connection(&error) => {}
             Err(error) => {
                 tracing::error!("cannot accept connections: {error}");
@@ -279,6 +293,15 @@ impl std::error::Error for ListenError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn connections_of_one_network_count_together() {
+        let of = |address: &str| origin(address.parse().unwrap());
+        assert_eq!(of("[2001:db8::1]:80"), of("[2001:db8::ffff:1]:81"));
+        assert_ne!(of("[2001:db8::1]:80"), of("[2001:db8:0:1::1]:80"));
+        assert_eq!(of("[::ffff:192.0.2.1]:80"), of("192.0.2.1:81"));
+        assert_ne!(of("192.0.2.1:80"), of("192.0.2.2:80"));
+    }
 
     #[test]
     fn only_loopback_is_allowed_without_authentication() {

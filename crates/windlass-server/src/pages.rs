@@ -20,6 +20,7 @@ mod login;
 mod overview;
 mod part;
 mod schedules;
+mod shared;
 mod types;
 mod workers;
 
@@ -45,19 +46,20 @@ use crate::guard::Facts;
 use crate::server::App;
 use filter::Pairs;
 use layout::Page;
+pub(crate) use shared::SharedPages;
 
-/// Returns the router of the pages.
+/// Returns the router of the pages. Pages that query the store are shared by equal requests.
 pub(crate) fn router() -> Router<Arc<App>> {
     Router::new()
         .route("/", page(overview::show))
         .route("/types", page(types::show))
-        .route("/jobs", page(lists::jobs))
-        .route("/jobs/{id}", page(job::show))
-        .route("/chains", page(lists::chains))
-        .route("/chains/{id}", page(chain::show))
-        .route("/workers", page(workers::show))
-        .route("/schedules", page(schedules::list))
-        .route("/schedules/{name}", page(schedules::one))
+        .route("/jobs", shared_page(lists::jobs))
+        .route("/jobs/{id}", shared_page(job::show))
+        .route("/chains", shared_page(lists::chains))
+        .route("/chains/{id}", shared_page(chain::show))
+        .route("/workers", shared_page(workers::show))
+        .route("/schedules", shared_page(schedules::list))
+        .route("/schedules/{name}", shared_page(schedules::one))
         .route("/bulk", page(bulk::show))
         .route("/find", get(find::find))
         .route("/login", get(login::form).post(login::log_in))
@@ -97,24 +99,48 @@ where
     F: Fn(Visit) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = Result<Page, Problem>> + Send + 'static,
 {
+    serve(handler, false)
+}
+
+/// Like [`page`], for a page that equal requests share for a moment.
+fn shared_page<F, R>(handler: F) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Visit) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Page, Problem>> + Send + 'static,
+{
+    serve(handler, true)
+}
+
+fn serve<F, R>(handler: F, is_shared: bool) -> MethodRouter<Arc<App>>
+where
+    F: Fn(Visit) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Page, Problem>> + Send + 'static,
+{
     get(move |State(app): State<Arc<App>>, request: Request| {
         let handler = handler.clone();
-        async move { answer(app, request, handler).await }
+        async move { answer(app, request, handler, is_shared).await }
     })
 }
 
-async fn answer<F, R>(app: Arc<App>, request: Request, handler: F) -> Response
+async fn answer<F, R>(app: Arc<App>, request: Request, handler: F, is_shared: bool) -> Response
 where
     F: Fn(Visit) -> R,
     R: Future<Output = Result<Page, Problem>>,
 {
     let base = request.extensions().get::<Facts>().map(|facts| facts.base.clone()).unwrap_or_default();
-    let visit = match admitted(app, request).await {
+    let visit = match admitted(Arc::clone(&app), request).await {
         Ok(visit) => visit,
         Err(refusal) => return refusal,
     };
     let shell = layout::Shell::of(&visit);
-    let made = timeout(REQUEST_TIMEOUT, handler(visit)).await;
+    let making = async {
+        if is_shared {
+            app.pages.get(shared::Key::of(&visit), handler(visit)).await
+        } else {
+            handler(visit).await.map(Arc::new)
+        }
+    };
+    let made = timeout(REQUEST_TIMEOUT, making).await;
     let made =
         made.unwrap_or_else(|_| Err(Problem::timed_out("the store did not answer in time: try again")));
     match made {

@@ -2,6 +2,8 @@
 
 mod redaction;
 
+use std::cell::OnceCell;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -25,7 +27,7 @@ pub(crate) struct Rules {
     pub(crate) redacted: Vec<RedactionPath>,
 }
 
-/// What one caller sees.
+/// The payload rules as they apply to one caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight<'a> {
     rules: &'a Rules,
@@ -133,42 +135,62 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Returns an error of a job as this caller sees it. See [`text`](Self::text). The error of a later job of a chain may
-    /// quote the input of the first one: where that is not known, the error is hidden if values must be redacted.
-    pub(crate) fn error_of_job(&self, job: &JobRecord, error: &str) -> Option<String> {
-        let first = self.first.filter(|first| first.chain == job.chain);
-        if job.index > 0 && first.is_none() && !self.rules.redacted.is_empty() {
-            return None;
-        }
-        self.text([first.map(|first| &first.input), Some(&job.input), job.output.as_ref()], error)
+    /// Returns the errors of a job as this caller sees them.
+    pub(crate) const fn errors_of_job(self, job: &'a JobRecord) -> Errors<'a> {
+        Errors { sight: self, job, redaction: OnceCell::new() }
     }
 
-    /// Returns the error of a chain as this caller sees it. It may quote the input of the first job as well as that of the
-    /// latest one.
-    pub(crate) fn error_of_chain(&self, chain: &ChainRecord) -> Option<String> {
-        let (first, latest) = (&chain.first, &chain.latest);
-        let error = latest.error.as_ref()?;
-        self.text([Some(&first.input), Some(&latest.input), latest.output.as_ref()], error.as_str())
+    /// Returns the error of a chain as this caller sees it: that of its latest job.
+    pub(crate) fn error_of_chain(self, chain: &'a ChainRecord) -> Option<String> {
+        let error = chain.latest.error.as_ref()?;
+        self.of_chain(&chain.first).errors_of_job(&chain.latest).show(error.as_str())
     }
 
-    /// Returns a text as this caller sees it: `None` if the caller sees no payloads, or if values must be redacted and the
-    /// payloads that it may quote cannot be decoded, or are too large for a list.
-    fn text<'p>(&self, quoted: impl IntoIterator<Item = Option<&'p Payload>>, text: &str) -> Option<String> {
-        if !self.sees_payloads() {
-            return None;
-        }
-        let paths = &self.rules.redacted;
-        if paths.is_empty() {
-            return Some(text.to_owned());
-        }
+    /// Finds the values that must be removed from errors which may quote these payloads. Returns `None` if the errors must be
+    /// hidden: a payload cannot be decoded, or is too large for a list.
+    fn redaction<'p>(&self, quoted: impl IntoIterator<Item = &'p Payload>) -> Option<Redaction> {
         let mut redaction = Redaction::default();
-        for payload in quoted.into_iter().flatten() {
+        for payload in quoted {
             if payload.bytes().len() > self.payload_max_bytes {
                 return None;
             }
-            redaction.apply(&json_of(payload)?, paths)?;
+            redaction.apply(&json_of(payload)?, &self.rules.redacted)?;
         }
-        redaction.remove_from(text)
+        Some(redaction)
+    }
+}
+
+/// The errors of one job as a caller sees them. The payloads are decoded once, for the first error.
+pub(crate) struct Errors<'a> {
+    sight: Sight<'a>,
+    job: &'a JobRecord,
+    redaction: OnceCell<Option<Redaction>>,
+}
+
+impl Errors<'_> {
+    /// Returns an error as the caller sees it. Returns `None` if the caller sees no payloads, or if values must be redacted
+    /// and not everything that the error may quote can be searched.
+    pub(crate) fn show(&self, error: &str) -> Option<String> {
+        if !self.sight.sees_payloads() {
+            return None;
+        }
+        if self.sight.rules.redacted.is_empty() {
+            return Some(error.to_owned());
+        }
+        self.redaction.get_or_init(|| self.find()).as_ref()?.remove_from(error)
+    }
+
+    /// Finds the values that must be removed. The error of a later job may quote the input of the first one, which is not
+    /// always known. The error of a job with blockers may quote their outputs and errors, which may quote other payloads:
+    /// the search would have no end.
+    fn find(&self) -> Option<Redaction> {
+        let (sight, job) = (&self.sight, self.job);
+        let first = sight.first.filter(|first| first.chain == job.chain);
+        if !job.blockers.is_empty() || (job.index > 0 && first.is_none()) {
+            return None;
+        }
+        let inputs = first.map(|first| &first.input).into_iter().chain([&job.input]);
+        sight.redaction(inputs.chain(&job.output))
     }
 }
 
@@ -239,7 +261,7 @@ mod tests {
         let listed = sight.in_list().content(&large);
         assert!(listed.json.is_none() && matches!(listed.hidden, Some(Hidden::Size)));
         // What must be removed from the error is in the payload.
-        assert_eq!(sight.text([Some(&large)], "error").as_deref(), Some("error"));
-        assert_eq!(sight.in_list().text([Some(&large)], "error"), None);
+        assert!(sight.redaction([&large]).is_some());
+        assert!(sight.in_list().redaction([&large]).is_none());
     }
 }

@@ -32,7 +32,7 @@ const WORKERS_EVERY: u64 = 5;
 /// How long the sampler runs after the last client has stopped watching.
 const IDLE: Duration = Duration::from_secs(5 * 60);
 
-/// The number of samples in the history. Samples that are older than so many intervals are dropped as well.
+/// The number of samples in the history. Samples older than this many intervals are dropped too.
 const HISTORY_MAX: usize = 450;
 
 /// The number of types in a sample. The sums contain all types.
@@ -94,7 +94,7 @@ pub(crate) struct WorkerSums {
     pub(crate) busy: u64,
 }
 
-/// What the sampler costs the store.
+/// The load that the sampler puts on the store.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct Cost {
     /// The time between two samples, in milliseconds.
@@ -192,6 +192,11 @@ impl Sampler {
         }
     }
 
+    /// Returns the number of samples so far.
+    pub(crate) fn taken(&self) -> u64 {
+        self.state().taken
+    }
+
     /// Notes that someone watches, and starts the task unless it runs.
     fn want(&self) {
         let mut state = self.state();
@@ -239,7 +244,7 @@ impl Sampler {
     }
 }
 
-/// Takes samples until nobody watches. Holds the sampler only for one sample at a time, so that it can be dropped.
+/// Takes samples until no client watches. Holds the sampler only for one sample at a time, so that it can be dropped.
 async fn run(sampler: Weak<Sampler>, every: Duration) {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

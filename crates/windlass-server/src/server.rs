@@ -10,16 +10,15 @@ use tokio_util::sync::CancellationToken;
 use windlass_core::{Client, Store};
 
 use crate::api;
-use crate::api::excerpt::Excerpts;
 use crate::audit::AuditLog;
 use crate::auth::{Access, LoginLimit, Role};
 use crate::bulk::Bulk;
 use crate::client::BoxedClient;
 use crate::events::JobFeed;
 use crate::guard::guard;
-use crate::pages;
+use crate::pages::{self, SharedPages};
 use crate::payload::{RedactionPath, Rules};
-use crate::places::Places;
+use crate::permits::Permits;
 use crate::sampler::Sampler;
 use crate::{STREAMS_MAX, WAITS_MAX};
 
@@ -47,7 +46,7 @@ pub struct Server {
     pub(crate) stop: CancellationToken,
 }
 
-/// What all handlers share.
+/// The state that all handlers share.
 pub(crate) struct App {
     pub(crate) client: BoxedClient,
     pub(crate) access: Access,
@@ -58,11 +57,11 @@ pub(crate) struct App {
     pub(crate) is_https: bool,
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) feed: Arc<JobFeed>,
-    pub(crate) excerpts: Arc<Excerpts>,
+    pub(crate) pages: Arc<SharedPages>,
     pub(crate) bulk: Bulk,
     pub(crate) heartbeat: Heartbeat,
-    pub(crate) streams: Arc<Places>,
-    pub(crate) waits: Arc<Places>,
+    pub(crate) streams: Arc<Permits>,
+    pub(crate) waits: Arc<Permits>,
     /// Cancelled when the server stops: event streams and bulk operations end.
     pub(crate) stop: CancellationToken,
 }
@@ -155,11 +154,11 @@ impl Server {
     /// Returns the router, which can be mounted under any path with [`Router::nest`].
     pub fn router(self) -> Router {
         let Self { client, access, rules, audit, trusts_proxy, is_https, stop, heartbeat, .. } = self;
-        let (client, excerpts) = (BoxedClient(client), Arc::<Excerpts>::default());
+        let (client, pages) = (BoxedClient(client), Arc::<SharedPages>::default());
         let app = Arc::new(App {
             sampler: Sampler::new(client.clone(), self.sample_interval),
-            feed: JobFeed::new(client.clone(), Arc::clone(&excerpts)),
-            excerpts,
+            feed: JobFeed::new(client.clone(), Arc::clone(&pages)),
+            pages,
             bulk: Bulk::new(stop.clone()),
             client,
             access,
@@ -169,8 +168,8 @@ impl Server {
             trusts_proxy,
             is_https,
             heartbeat: Heartbeat { every: heartbeat, check: heartbeat.min(ADMISSION_CHECK) },
-            streams: Places::new("event streams", STREAMS_MAX, STREAMS_MAX / 2),
-            waits: Places::new("waits", WAITS_MAX, WAITS_MAX / 2),
+            streams: Permits::new("event streams", STREAMS_MAX, STREAMS_MAX / 2),
+            waits: Permits::new("waits", WAITS_MAX, WAITS_MAX / 2),
             stop,
         });
         let router = api::router().merge(pages::router());

@@ -89,8 +89,8 @@ impl SqliteRows<'_> {
         // Most columns of a new job are null. Binding them would take longer than inserting the row.
         let statement =
             self.prepared.write(Write::Insert(columns(|bit| values.get(bit) != Some(&ValueRef::Null))))?;
-        for (place, value) in values.into_iter().filter(|value| *value != ValueRef::Null).enumerate() {
-            statement.raw_bind_parameter(place + 1, Bind(value)).map_err(|error| from_sqlite(&error))?;
+        for (index, value) in values.into_iter().filter(|value| *value != ValueRef::Null).enumerate() {
+            statement.raw_bind_parameter(index + 1, Bind(value)).map_err(|error| from_sqlite(&error))?;
         }
         statement.raw_execute().map_err(|error| from_sqlite(&error))?;
         for (position, blocker) in job.job.blockers.iter().enumerate() {
@@ -263,7 +263,7 @@ fn is_waiting(job: &JobRow, blocker: &Blocker) -> bool {
     job.job.status == Status::Blocked && !blocker.resolved
 }
 
-/// Returns the set of columns for which `is_in` holds, by their places in [`COLUMNS`].
+/// Returns the set of columns for which `is_in` holds, by their indexes in [`COLUMNS`].
 fn columns(is_in: impl Fn(usize) -> bool) -> u64 {
     (0..COLUMNS.len()).filter(|bit| is_in(*bit)).fold(0, |columns, bit| columns | 1_u64 << bit)
 }

@@ -279,7 +279,7 @@ fn add(count: &mut TypeCount, status: &str, jobs: u64, former: u64) {
         count.paused = true;
         return;
     };
-    let place = match status {
+    let total = match status {
         Status::Blocked => &mut count.blocked,
         Status::Pending => &mut count.pending,
         Status::Running => &mut count.running,
@@ -287,7 +287,7 @@ fn add(count: &mut TypeCount, status: &str, jobs: u64, former: u64) {
         Status::Failed => &mut count.failed,
         Status::Cancelled => &mut count.cancelled,
     };
-    *place += jobs;
+    *total += jobs;
     if let Some(ended) = of_outcome(&mut count.ended, status) {
         *ended += jobs + former;
     }

@@ -242,7 +242,7 @@ impl<'c> SqliteRows<'c> {
 }
 
 impl Rows for SqliteRows<'_> {
-    type Place = i64;
+    type RowId = i64;
 
     fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>> {
         Ok(self.slot(id)?.job.clone())
@@ -319,8 +319,8 @@ impl Rows for SqliteRows<'_> {
             let values = params![job_type.as_str(), level, now.as_millis(), max - due.len()];
             let read = |row: &SqlRow<'_>| {
                 let mut columns = Columns { row, next: 0 };
-                let (due_at, place) = (columns.time()?, columns.number::<i64>()?);
-                Ok(Due { priority, due_at, seq: place.unsigned_abs(), place })
+                let (due_at, row_id) = (columns.time()?, columns.number::<i64>()?);
+                Ok(Due { priority, due_at, seq: row_id.unsigned_abs(), row_id })
             };
             due.extend(all(self.prepared.get(Sql::DueJobs)?, values, read)?);
             below = level;
@@ -333,7 +333,7 @@ impl Rows for SqliteRows<'_> {
         if let Some(early) = self.early_job(due) {
             return Ok(Some(early));
         }
-        self.job_at(due.place)
+        self.job_at(due.row_id)
     }
 
     fn expired_leases(

@@ -184,8 +184,8 @@ impl<'c> Prepared<'c> {
     /// Returns the statement of a write. Its parameters are the values of the columns in order, and then `seq` for an
     /// update.
     pub(crate) fn write(&mut self, write: Write) -> Result<&mut CachedStatement<'c>> {
-        let place = match self.writes.iter().position(|(known, _)| *known == write) {
-            Some(place) => place,
+        let index = match self.writes.iter().position(|(known, _)| *known == write) {
+            Some(index) => index,
             None => {
                 let text = write.text(&self.texts.prefix);
                 let statement = self.connection.prepare_cached(&text).map_err(|error| from_sqlite(&error))?;
@@ -194,7 +194,7 @@ impl<'c> Prepared<'c> {
             }
         };
         self.writes
-            .get_mut(place)
+            .get_mut(index)
             .map(|(_, statement)| statement)
             .ok_or_else(|| crate::table::corrupt("no statement"))
     }

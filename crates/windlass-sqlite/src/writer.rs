@@ -12,7 +12,7 @@
 //! transaction of the application or another process may get it.
 //!
 //! A group has no savepoints between its commands. If the database fails one command, the whole group is rolled back
-//! and each command runs again in a transaction of its own, so that no command fails because of another. Running them
+//! and each command runs again in its own transaction, so that no command fails because of another. Running them
 //! again is correct because every command is safe to repeat, and cheap because such errors are rare.
 
 use std::collections::VecDeque;

@@ -75,6 +75,8 @@ impl ChromeDriver {
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
+            // The driver may lose track of a page that the browser restores from memory.
+            "--disable-back-forward-cache",
             // The browser ends with its driver, even if that is killed.
             "--remote-debugging-pipe",
         ];

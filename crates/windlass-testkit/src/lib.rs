@@ -9,6 +9,7 @@
 //! - [`crash`] runs workers in their own processes, and kills them.
 //! - [`schedules`] measures schedules.
 //! - [`is_full_run`] says whether to run the long tests too.
+//! - [`logs`] captures the log lines of a thread.
 //! - [`print_figure`] prints what a test measured, also if the test passes.
 //! - [`wait_until`] polls a condition with a timeout. Tests use it instead of sleeping.
 //!
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crash;
+pub mod logs;
 pub mod schedules;
 
 mod chrome;

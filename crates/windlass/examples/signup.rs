@@ -9,6 +9,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
 use windlass::postgres::{self, Attempt, Client, Done};
 use windlass::{BoxError, Data, Job, Worker, shutdown_signal};
 
@@ -27,7 +28,8 @@ async fn sign_up(
     let signed_up = async {
         let mut tx = pool.begin().await?;
         let insert = "insert into users (address) values ($1) returning id";
-        let user = sqlx::query_scalar(insert).bind(&address).fetch_one(&mut *tx).await?;
+        let insert = sqlx::query_scalar(insert).bind(&address).persistent(false); // for PgBouncer
+        let user = insert.fetch_one(&mut *tx).await?;
         client.in_tx(&mut tx).start(SendWelcome { user, address }).await?;
         tx.commit().await?; // a worker learns of the job within milliseconds
         Ok::<_, BoxError>(StatusCode::CREATED)
@@ -46,7 +48,7 @@ async fn send_welcome(
     mailer.send(&a.input().address, "welcome").await?; // if this fails, the job is retried
     let mut step = a.begin().await?;
     let update = "update users set welcomed = true where id = $1";
-    sqlx::query(update).bind(a.input().user).execute(step.tx()).await?;
+    sqlx::query(update).bind(a.input().user).persistent(false).execute(step.tx()).await?;
     Ok(step.done(())?)
 }
 
@@ -68,7 +70,9 @@ const TABLE: &str = "create table if not exists users (
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let pool = PgPool::connect(&std::env::var("DATABASE_URL")?).await?;
+    // PgBouncer refuses `extra_float_digits`, which sqlx sends by default.
+    let options: PgConnectOptions = std::env::var("DATABASE_URL")?.parse()?;
+    let pool = PgPool::connect_with(options.extra_float_digits(None)).await?;
     let client = Client::new(postgres::open(pool.clone()).await?); // creates its tables
     match std::env::args().nth(1).as_deref() {
         Some("api") => {

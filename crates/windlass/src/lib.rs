@@ -10,7 +10,7 @@
 
 // Clients and chains.
 #[doc(inline)]
-pub use windlass_core::{Chain, ChainId, Client, JobId, Plan, Status, Timestamp, TypeName, plan};
+pub use windlass_core::{Chain, ChainId, Client, JobId, Status, Timestamp, plan};
 
 // Jobs. `Job` is the trait and, from the second line, its derive macro.
 #[doc(inline)]
@@ -35,9 +35,9 @@ pub use windlass_core::{Queue, queue};
 #[doc(inline)]
 pub use windlass_core::schedule;
 
-// Stores, notifiers and observers.
+// Stores and observers.
 #[doc(inline)]
-pub use windlass_core::{MemoryStore, Notifier, Observer, Store, Transactional};
+pub use windlass_core::{MemoryStore, Observer, Store, Transactional};
 
 // Errors.
 #[doc(inline)]
@@ -55,7 +55,7 @@ pub mod client {
     pub use windlass_core::{
         CancelMode, Cancelled, ChainPages, ChainRef, ChangedChains, ClientBuilder, Completion, Destination,
         InTx, IntoPlan, JobEvent, JobEventKind, JobEvents, NoMore, Outside, OutsideStep,
-        PendingAnnouncements, Start, Target, Tx, Wait,
+        PendingAnnouncements, Plan, Start, Target, Tx, Wait,
     };
 }
 
@@ -125,8 +125,8 @@ pub mod notifier {
 pub mod observer {
     #[doc(inline)]
     pub use windlass_core::{
-        About, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Log, NoObserver,
-        Observer, StoreCall, Traced,
+        About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Log,
+        NoObserver, Observer, StoreCall, Traced,
     };
 }
 

@@ -184,7 +184,7 @@ fn undeclared(schedule: &Schedule, live: &BTreeSet<&str>) -> Option<Finding> {
     })
 }
 
-/// Returns when a program declared a schedule last, if a worker of the program noticed that nobody declares it any more, or
+/// Returns when a program declared a schedule last, if a worker of the program noticed that it is no longer declared, or
 /// if it is long ago.
 pub(super) fn undeclared_since(schedule: &Schedule) -> Option<Timestamp> {
     let details = schedule.details.as_ref().ok()?;
@@ -235,7 +235,7 @@ fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
     findings
 }
 
-/// Whether a schedule is due for so long that no worker seems to visit it.
+/// Whether a schedule has been due for so long that no worker seems to visit it.
 pub(super) fn is_overdue(schedule: &Schedule) -> bool {
     schedule.overdue_by().is_some_and(|late| late > OVERDUE_MAX)
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use windlass::command::{CancelMode, Cancelled, DeleteReply, Retried, TriggerReply, Untriggerable};
+use windlass::command::{
+    self, CancelMode, Cancelled, DeleteReply, Retried, SeenJob, TriggerReply, Untriggerable,
+};
 use windlass::limit::DELETE_MAX_CHAINS;
 use windlass::name::TypeName;
 use windlass::{ChainId, Client, Status, Store};
@@ -114,13 +116,14 @@ pub(crate) async fn delete(context: &Context, delete: &Delete) -> Result {
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
     let found = target::selected(&client, &delete.chains).await?;
-    if !delete.running {
-        refuse_running(&client, &found, delete.cascade).await?;
-    }
+    // A job that a worker acquires after this check is not deleted.
+    let seen = match delete.running {
+        true => None,
+        false => Some(none_running(&client, &found, delete.cascade).await?),
+    };
     let chains = found.iter().map(|found| found.chain.id.into()).collect();
-    let reply =
-        if delete.cascade { client.delete_cascading(chains).await? } else { client.delete(chains).await? };
-    match reply {
+    let request = command::Delete { chains, cascade: delete.cascade, seen };
+    match client.delete_with(request).await? {
         DeleteReply::Deleted(deleted) => deleted.chains.iter().try_for_each(|chain| {
             let line = Line { id: chain.chain.to_string(), done: true, what: "deleted".to_owned() };
             context.output.print_change(&line, || line.text())
@@ -146,8 +149,10 @@ async fn delete_by_filter(context: &Context, delete: &Delete) -> Result {
     bulk::run(context, &delete.chains, Change::Delete { running: delete.running }).await
 }
 
-/// Returns an error if one of the chains to delete is running. With `cascade`, this includes their blockers.
-async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bool) -> Result {
+/// Returns the states of the chains to delete, or an error if one of them is running. With `cascade`, this includes their
+/// blockers.
+async fn none_running(client: &Client<dyn Store>, found: &[Found], cascade: bool) -> Result<Vec<SeenJob>> {
+    let mut states = Vec::new();
     let mut next: Vec<ChainId> = found.iter().map(|found| found.chain.id).collect();
     let mut seen: BTreeSet<ChainId> = next.iter().copied().collect();
     while let Some(chain) = next.pop() {
@@ -157,13 +162,15 @@ async fn refuse_running(client: &Client<dyn Store>, found: &[Found], cascade: bo
                 format!("nothing was deleted: chain {chain} is running; use --running to delete it anyway");
             return Err(Failure::failed(text));
         }
+        states.extend(jobs.last().map(|job| SeenJob { job: job.id, version: job.version }));
         // The store refuses to delete more chains than this, so there is no need to search further.
         if cascade && seen.len() <= DELETE_MAX_CHAINS {
             let blockers = jobs.iter().flat_map(|job| job.blockers.iter().map(|blocker| blocker.chain));
             next.extend(blockers.filter(|blocker| seen.insert(*blocker)));
         }
     }
-    Ok(())
+    states.truncate(DELETE_MAX_CHAINS);
+    Ok(states)
 }
 
 pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool) -> Result {

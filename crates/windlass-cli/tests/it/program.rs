@@ -40,7 +40,7 @@ impl Program {
         Self { store: "file:queue".to_owned(), ..Self::on_sqlite() }
     }
 
-    /// Uses PostgreSQL, with a schema of its own that does not exist yet.
+    /// Uses PostgreSQL, with its own schema that does not exist yet.
     pub(crate) async fn on_postgres() -> Self {
         let shared = shared_postgres().await;
         let namespace = Some(shared.namespace().to_owned());
@@ -52,7 +52,7 @@ impl Program {
         Self { store: pooler.url(), ..Self::on_postgres().await }
     }
 
-    /// Uses Redis, with a namespace of its own.
+    /// Uses Redis, with its own namespace.
     pub(crate) async fn on_redis() -> Self {
         let shared = shared_redis().await;
         let namespace = Some(shared.namespace().to_owned());

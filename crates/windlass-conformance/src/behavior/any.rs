@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
-use windlass_core::command::*;
-use windlass_core::{BoxFuture, Capabilities, Counters, Finding, Result, Store, for_each_command};
+use windlass_core::{Decorator, Store};
 
 /// A store of any type. Cases that do not depend on the type run on it, so that they are compiled once and not once for
 /// each store.
@@ -17,33 +16,10 @@ impl AnyStore {
     }
 }
 
-macro_rules! store {
-    ($($method:ident: $request:ident => $reply:ident,)*) => {
-        impl Store for AnyStore {
-            fn capabilities(&self) -> Capabilities {
-                self.0.capabilities()
-            }
+impl Decorator for AnyStore {
+    type Inner = dyn Store;
 
-            $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {
-                self.0.$method(request)
-            })*
-
-            fn erase(&self) -> BoxFuture<'_, Result<()>> {
-                self.0.erase()
-            }
-
-            fn health(&self) -> BoxFuture<'_, Result<Vec<Finding>>> {
-                self.0.health()
-            }
-
-            fn counters(&self) -> Counters {
-                self.0.counters()
-            }
-
-            fn close(&self) -> BoxFuture<'_, Result<()>> {
-                self.0.close()
-            }
-        }
-    };
+    fn inner(&self) -> &dyn Store {
+        &*self.0
+    }
 }
-for_each_command!(store);

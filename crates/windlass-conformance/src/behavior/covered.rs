@@ -1,10 +1,10 @@
 /// Behaviors of the sources that have no counterpart here, with the reason.
-pub const BEHAVIOURS_EXCLUDED: &[(&str, &str)] =
+pub const BEHAVIORS_EXCLUDED: &[(&str, &str)] =
     &[("BS-032", "ids are UUIDs by type, so there is no invalid id to reject")];
 
 /// Behaviors of the sources that the compiler guarantees, with the proof: a file in
 /// `crates/windlass-macros/tests/compile_fail`, or a type.
-pub const BEHAVIOURS_PROVED_BY_TYPES: &[(&str, &str)] = &[
+pub const BEHAVIORS_PROVED_BY_TYPES: &[(&str, &str)] = &[
     ("BS-006", "wrong_input.rs"),
     ("BS-007", "not_an_entry.rs"),
     ("BS-008", "missing_blockers.rs"),

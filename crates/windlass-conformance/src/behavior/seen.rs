@@ -7,7 +7,7 @@ use windlass_core::{Event, Observer};
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     events: Arc<Mutex<Vec<Event>>>,
-    told: Arc<Notify>,
+    added: Arc<Notify>,
 }
 
 impl Seen {
@@ -26,11 +26,11 @@ impl Seen {
     /// Waits until `count` events match. See [`Scene::sees`](super::Scene::sees), which has a deadline.
     pub(super) async fn until(&self, count: usize, is: impl Fn(&Event) -> bool) {
         loop {
-            let told = self.told.notified();
+            let added = self.added.notified();
             if self.count(&is) >= count {
                 return;
             }
-            told.await;
+            added.await;
         }
     }
 
@@ -44,6 +44,6 @@ impl Observer for Seen {
         self.events().push(event.clone());
         // `until` creates its `notified` future before it counts the events, and `notify_waiters` wakes every future
         // created before this call. So an event between the count and the wait is not missed.
-        self.told.notify_waiters();
+        self.added.notify_waiters();
     }
 }

@@ -165,7 +165,7 @@ fn probe(s: &Subject, capability: Capability) -> Option<Command> {
         Capability::Cancel => Cancel { chains: Vec::new(), mode: CancelMode::Ask }.into(),
         Capability::Trigger => Trigger { jobs: Vec::new() }.into(),
         Capability::Retry => Retry { chains: Vec::new() }.into(),
-        Capability::Delete => Delete { chains: Vec::new(), cascade: false }.into(),
+        Capability::Delete => Delete { chains: Vec::new(), cascade: false, seen: None }.into(),
         Capability::SetRetention => SetRetention { chains: Vec::new(), retention: millis(1) }.into(),
         Capability::Pause => Pause { types: Vec::new(), paused: false }.into(),
         Capability::Lists => ListChains::default().into(),

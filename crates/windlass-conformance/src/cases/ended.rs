@@ -97,7 +97,8 @@ async fn cancel(s: &Subject, chain: ChainId) {
 }
 
 async fn delete(s: &Subject, chains: &[ChainId], cascade: bool) -> DeleteReply {
-    s.run(Delete { chains: chains.iter().map(|chain| Target::Chain(*chain)).collect(), cascade }).await
+    s.run(Delete { chains: chains.iter().map(|chain| Target::Chain(*chain)).collect(), cascade, seen: None })
+        .await
 }
 
 async fn outcomes(s: Subject) {
@@ -238,7 +239,7 @@ async fn rolled_back(s: Subject) {
     let retry = Retry { chains: vec![RetryTarget { job: latest.id, version: latest.version }] };
     for commits in [false, true] {
         let mut tx = s.begin().await;
-        run(&mut tx, Delete { chains: vec![gone.into()], cascade: false }).await;
+        run(&mut tx, Delete { chains: vec![gone.into()], cascade: false, seen: None }).await;
         run(&mut tx, retry.clone()).await;
         let inside = run(&mut tx, Count { types: Types::All }).await.types;
         assert_eq!((inside[0].ended.completed, inside[0].ended.failed), (1, 1));
@@ -259,9 +260,9 @@ async fn savepoint(s: Subject) {
     s.work("a", complete("1")).await;
     s.work("a", complete("1")).await;
     let mut tx = s.begin().await;
-    run(&mut tx, Delete { chains: vec![one.into()], cascade: false }).await;
+    run(&mut tx, Delete { chains: vec![one.into()], cascade: false, seen: None }).await;
     tx.savepoint().await.unwrap();
-    run(&mut tx, Delete { chains: vec![two.into()], cascade: false }).await;
+    run(&mut tx, Delete { chains: vec![two.into()], cascade: false, seen: None }).await;
     tx.rollback_to().await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!((s.find_chain(one).await, ended(&s, "a").await), (None, [2, 0, 0]));

@@ -79,22 +79,22 @@ pub(super) const CASES: &[Case] = &[
 
 /// Queries through both handles before, during and after a transaction that runs these commands. The result during the
 /// transaction must equal the result before it. After the commit the result must differ.
-async fn check<T, F>(s: &Subject, commands: Vec<Command>, look: impl Fn(Subject) -> F)
+async fn check<T, F>(s: &Subject, commands: Vec<Command>, observe: impl Fn(Subject) -> F)
 where
     T: PartialEq + std::fmt::Debug,
     F: Future<Output = T>,
 {
-    let before = look(s.clone()).await;
+    let before = observe(s.clone()).await;
     let mut tx = s.begin().await;
     for command in commands {
         tx.execute(command).await.expect("the command succeeds in the transaction");
     }
-    assert_eq!(look(s.clone()).await, before, "seen before the commit");
-    assert_eq!(look(s.through_other()).await, before, "seen before the commit through the other handle");
+    assert_eq!(observe(s.clone()).await, before, "seen before the commit");
+    assert_eq!(observe(s.through_other()).await, before, "seen before the commit through the other handle");
     tx.commit().await.expect("the transaction commits");
-    let after = look(s.through_other()).await;
+    let after = observe(s.through_other()).await;
     assert_ne!(after, before, "not seen after the commit");
-    assert_eq!(look(s.clone()).await, after);
+    assert_eq!(observe(s.clone()).await, after);
 }
 
 fn create(chain: &NewChain) -> Command {
@@ -115,63 +115,63 @@ async fn status(s: Subject) {
     let id = s.start("a").await;
     let waiting = s.start("b").blocked_by([id]).await;
     let attempt = s.acquire_one("a").await;
-    let look = |s: Subject| async move { (s.chain(id).await.status(), s.chain(waiting).await.status()) };
-    check(&s, vec![settle(&attempt, complete("1"))], look).await;
-    assert_eq!(look(s.clone()).await, (Status::Completed, Status::Pending));
+    let observe = |s: Subject| async move { (s.chain(id).await.status(), s.chain(waiting).await.status()) };
+    check(&s, vec![settle(&attempt, complete("1"))], observe).await;
+    assert_eq!(observe(s.clone()).await, (Status::Completed, Status::Pending));
 }
 
 async fn list_jobs(s: Subject) {
     s.start("a").await;
-    let look = |s: Subject| async move { s.run(ListJobs::default()).await };
-    check(&s, vec![create(&s.start("a").build())], look).await;
+    let observe = |s: Subject| async move { s.run(ListJobs::default()).await };
+    check(&s, vec![create(&s.start("a").build())], observe).await;
 }
 
 async fn blockers(s: Subject) {
     let blocker = s.start("b").await;
     let new = s.start("a").blocked_by([blocker]).build();
-    let look =
+    let observe =
         |s: Subject| async move { s.run(ListDependents { chain: blocker, page: Page::default() }).await };
-    check(&s, vec![create(&new)], look).await;
+    check(&s, vec![create(&new)], observe).await;
 }
 
 async fn deleted(s: Subject) {
     let id = s.start("a").key("k").await;
-    let delete = Delete { chains: vec![id.into()], cascade: false };
-    let look = |s: Subject| async move { (s.find_chain(id).await, s.by_key("a", "k").await) };
-    check(&s, vec![delete.into()], look).await;
+    let delete = Delete { chains: vec![id.into()], cascade: false, seen: None };
+    let observe = |s: Subject| async move { (s.find_chain(id).await, s.by_key("a", "k").await) };
+    check(&s, vec![delete.into()], observe).await;
 }
 
 async fn chain(s: Subject) {
     let new = s.start("a").key("k").build();
     let id = new.id;
-    let look = |s: Subject| async move { (s.find_chain(id).await, s.by_key("a", "k").await) };
-    check(&s, vec![create(&new)], look).await;
+    let observe = |s: Subject| async move { (s.find_chain(id).await, s.by_key("a", "k").await) };
+    check(&s, vec![create(&new)], observe).await;
 }
 
 async fn next_due(s: Subject) {
-    let look = |s: Subject| async move { s.run(NextDue { types: Types::All }).await };
-    check(&s, vec![create(&s.start("a").after(5_000).build())], look).await;
+    let observe = |s: Subject| async move { s.run(NextDue { types: Types::All }).await };
+    check(&s, vec![create(&s.start("a").after(5_000).build())], observe).await;
 }
 
 async fn continuation(s: Subject) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
     let filter = JobFilter { chain: Some(id), ..JobFilter::default() };
-    let look = |s: Subject| {
+    let observe = |s: Subject| {
         let filter = filter.clone();
         async move { (s.chain(id).await, s.run(ListJobs { filter, page: Page::default() }).await) }
     };
-    check(&s, vec![settle(&attempt, continue_with(s.start("b").next_job()))], look).await;
+    check(&s, vec![settle(&attempt, continue_with(s.start("b").next_job()))], observe).await;
 }
 
 async fn list_chains(s: Subject) {
     s.start("a").await;
-    let look = |s: Subject| async move { s.run(ListChains::default()).await };
-    check(&s, vec![create(&s.start("a").build())], look).await;
+    let observe = |s: Subject| async move { s.run(ListChains::default()).await };
+    check(&s, vec![create(&s.start("a").build())], observe).await;
 }
 
 async fn count(s: Subject) {
     s.start("a").await;
-    let look = |s: Subject| async move { s.run(Count { types: Types::All }).await };
-    check(&s, vec![create(&s.start("a").build()), create(&s.start("b").build())], look).await;
+    let observe = |s: Subject| async move { s.run(Count { types: Types::All }).await };
+    check(&s, vec![create(&s.start("a").build()), create(&s.start("b").build())], observe).await;
 }

@@ -207,7 +207,7 @@ async fn deleted(s: Subject) {
     let first = s.start("a").key("k").await;
     s.work("a", complete("1")).await;
     let second = s.start("a").key("k").await;
-    let reply = s.run(Delete { chains: vec![second.into()], cascade: false }).await;
+    let reply = s.run(Delete { chains: vec![second.into()], cascade: false, seen: None }).await;
     assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
     assert_eq!((s.by_key("a", "k").await, points_at(&s, first).await), (None, false));
     let third = s.start("a").key("k").await;

@@ -139,6 +139,20 @@ pub(super) const CASES: &[Case] = &[
         [Delete],
         running
     ),
+    case!(
+        "delete.seen",
+        "A delete with states that the caller has read is refused if a chain has changed since, or was not read.",
+        ["contract"],
+        [Delete],
+        seen
+    ),
+    case!(
+        "delete.seen.cascade",
+        "A delete with states that the caller has read compares the latest job of each chain, also in a cascade.",
+        ["contract"],
+        [Delete],
+        seen_cascade
+    ),
     case!("delete.too_many", "A cascade over too many chains is refused.", ["never 8"], [Delete], too_many),
     case!(
         "retention.set",
@@ -328,7 +342,8 @@ async fn continued(s: Subject) {
 }
 
 async fn delete(s: &Subject, chains: &[ChainId], cascade: bool) -> DeleteReply {
-    s.run(Delete { chains: chains.iter().map(|chain| Target::Chain(*chain)).collect(), cascade }).await
+    s.run(Delete { chains: chains.iter().map(|chain| Target::Chain(*chain)).collect(), cascade, seen: None })
+        .await
 }
 
 #[track_caller]
@@ -359,7 +374,7 @@ async fn others(s: Subject) {
         three.into(),
         Target::Job(JobId::new()),
     ];
-    let reply = s.run(Delete { chains: targets, cascade: false }).await;
+    let reply = s.run(Delete { chains: targets, cascade: false, seen: None }).await;
     assert_eq!(deleted(&reply), [three, two]);
     assert_eq!(chains_of(&s.acquire("a", 10).await), [one]);
     assert_eq!(deleted(&delete(&s, &[], false).await), []);
@@ -437,6 +452,46 @@ async fn running(s: Subject) {
     assert_eq!(s.settle(&attempt, complete("1")).await, Settled::Lost(Lost::NotFound));
     s.advance(LEASE.get() + 1);
     assert_eq!(s.reap().await.reaped, []);
+}
+
+/// A chain that changed since it was read stays, and so do the others of the same request.
+async fn seen(s: Subject) {
+    let (waiting, taken) = (s.start("a").await, s.start("b").await);
+    let read = [state(&s, waiting).await, state(&s, taken).await];
+    s.acquire_one("b").await;
+    let both = || vec![waiting.into(), taken.into()];
+    let changed = DeleteReply::Refused(vec![Refusal::Changed(taken)]);
+    assert_eq!(s.run(Delete { chains: both(), cascade: false, seen: Some(read.to_vec()) }).await, changed);
+    s.expect_status(waiting, Status::Pending).await;
+    s.expect_status(taken, Status::Running).await;
+    let nothing = s.run(Delete { chains: both(), cascade: false, seen: Some(Vec::new()) }).await;
+    let all = vec![Refusal::Changed(waiting), Refusal::Changed(taken)];
+    assert_eq!(nothing, DeleteReply::Refused(all), "the caller has read no chain");
+    let read = vec![read[0], state(&s, taken).await];
+    let reply = s.run(Delete { chains: both(), cascade: false, seen: Some(read.clone()) }).await;
+    assert_eq!(deleted(&reply), [waiting, taken]);
+    let again = s.run(Delete { chains: both(), cascade: false, seen: Some(read) }).await;
+    assert_eq!(deleted(&again), [], "chains that are not stored are skipped");
+}
+
+/// The latest job of the chain counts, and in a cascade each blocker.
+async fn seen_cascade(s: Subject) {
+    let blocker = s.start("b").await;
+    let id = s.start("a").await;
+    let first = state(&s, id).await;
+    s.work("a", continue_with(s.start("a").blocked_by([blocker]).next_job())).await;
+    let delete =
+        async |seen| s.run(Delete { chains: vec![id.into()], cascade: true, seen: Some(seen) }).await;
+    let both = DeleteReply::Refused(vec![Refusal::Changed(id), Refusal::Changed(blocker)]);
+    assert_eq!(delete(vec![first]).await, both, "another job is the latest");
+    let (second, other) = (state(&s, id).await, state(&s, blocker).await);
+    assert_eq!(delete(vec![second]).await, DeleteReply::Refused(vec![Refusal::Changed(blocker)]));
+    assert_eq!(deleted(&delete(vec![other, second]).await), [id, blocker]);
+}
+
+/// Returns the latest job of a chain and its version.
+async fn state(s: &Subject, chain: ChainId) -> SeenJob {
+    SeenJob::from(&s.chain(chain).await)
 }
 
 async fn too_many(s: Subject) {

@@ -226,7 +226,7 @@ async fn cancel_ask(s: Subject) {
 }
 
 async fn delete_one(s: &Subject, chain: ChainId) -> usize {
-    match s.run(Delete { chains: vec![chain.into()], cascade: false }).await {
+    match s.run(Delete { chains: vec![chain.into()], cascade: false, seen: None }).await {
         DeleteReply::Deleted(deleted) => deleted.chains.len(),
         other => panic!("expected the chain to be deleted, got {other:?}"),
     }

@@ -6,63 +6,63 @@ use super::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
     case!(
-        "told.closed",
+        "reply.closed",
         "A closed chain is reported with its type, creation time and trace, and its last job's type and error.",
         ["contract"],
         closed
     ),
     case!(
-        "told.closed.dependents",
+        "reply.closed.dependents",
         "Chains that fail with their blocker are reported with an error that names it.",
         ["contract"],
         closed_dependents
     ),
     case!(
-        "told.closed.reaped",
+        "reply.closed.reaped",
         "A chain that fails because a lease expired is reported with that error.",
         ["contract"],
         closed_reaped
     ),
     case!(
-        "told.acquired",
+        "reply.acquired",
         "An acquired job includes its chain's creation time, retention, key and trace.",
         ["contract"],
         acquired
     ),
     case!(
-        "told.existing",
+        "reply.existing",
         "The chain that holds a key is returned with its own trace.",
         ["contract"],
         existing_trace
     ),
     case!(
-        "told.unblocked",
+        "reply.unblocked",
         "An unblocked job is reported with its types and one trace per blocker, or `None`.",
         ["SA-UB04", "SA-UB09"],
         unblocked
     ),
     case!(
-        "told.unblocked.other_command",
+        "reply.unblocked.other_command",
         "A job whose waits were resolved by several commands is reported with all their traces.",
         ["SA-UB04"],
         unblocked_later
     ),
     case!(
-        "told.cancelled",
+        "reply.cancelled",
         "A cancelled chain is reported as closed, with the error that its job had.",
         ["contract"],
         [Cancel],
         cancelled
     ),
     case!(
-        "told.triggered",
+        "reply.triggered",
         "A triggered or retried job is reported with its type and its chain's type.",
         ["contract"],
         [Trigger, Retry],
         triggered
     ),
     case!(
-        "told.received",
+        "reply.received",
         "A blocker that was retried after its failure was received is reported with its current state.",
         ["contract"],
         [Retry],
@@ -108,8 +108,8 @@ async fn closed_dependents(s: Subject) {
     let waiting = waiting.on_failure(OnBlockerFailure::Fail).await;
     let attempt = s.acquire_one("a").await;
     let closed = s.settle_reply(&attempt, fail("no")).await.ripple.closed;
-    let told: Vec<_> = closed.iter().map(|one| (one.chain, one.job_type.as_str())).collect();
-    assert_eq!(told, [(blocker, "a"), (waiting, "b")]);
+    let reported: Vec<_> = closed.iter().map(|one| (one.chain, one.job_type.as_str())).collect();
+    assert_eq!(reported, [(blocker, "a"), (waiting, "b")]);
     let error = ErrorText::new(format!("{BLOCKER_FAILED}{blocker}"));
     assert_eq!((&closed[1].error, closed[1].created_at), (&Some(error), created_at));
     assert_eq!((text(closed[1].trace.as_ref()), &closed[0].trace), (Some("00-chain-01"), &None));
@@ -161,14 +161,14 @@ async fn unblocked(s: Subject) {
     s.work("a", continue_with(next.clone())).await;
     let attempts = s.acquire("x", 3).await;
     let settlements = attempts.iter().map(|attempt| settlement(attempt, complete("1"))).collect();
-    let told = s.run(Settle { settlements }).await.ripple.unblocked;
+    let reported = s.run(Settle { settlements }).await.ripple.unblocked;
     let expected = Unblocked {
         job: JobSummary { job: next.id, chain: id, status: Status::Pending, due_at: s.now() },
         job_type: type_name("b"),
         chain_type: type_name("a"),
         traces: vec![None, Some(TraceContext::new("00-one-01").unwrap()), None],
     };
-    assert_eq!(told, [expected]);
+    assert_eq!(reported, [expected]);
 }
 
 async fn unblocked_later(s: Subject) {
@@ -178,8 +178,8 @@ async fn unblocked_later(s: Subject) {
     waiting.blocked_by_traced(one, "00-one-01").await;
     s.work("x", complete("1")).await;
     let attempt = s.acquire_one("y").await;
-    let told = s.settle_reply(&attempt, complete("2")).await.ripple.unblocked;
-    let traces: Vec<_> = told[0].traces.iter().map(|trace| text(trace.as_ref())).collect();
+    let reported = s.settle_reply(&attempt, complete("2")).await.ripple.unblocked;
+    let traces: Vec<_> = reported[0].traces.iter().map(|trace| text(trace.as_ref())).collect();
     assert_eq!(traces, [Some("00-done-01"), Some("00-two-01"), Some("00-one-01")]);
 }
 
@@ -196,8 +196,8 @@ async fn triggered(s: Subject) {
     let id = s.start("a").await;
     s.work("a", continue_with(s.start("b").after(HOUR).next_job())).await;
     let reply = s.run(Trigger { jobs: vec![id.into()] }).await;
-    let TriggerReply::Triggered(told) = reply else { panic!("it is pending") };
-    assert_eq!((told[0].job_type.as_str(), told[0].chain_type.as_str()), ("b", "a"));
+    let TriggerReply::Triggered(reported) = reply else { panic!("it is pending") };
+    assert_eq!((reported[0].job_type.as_str(), reported[0].chain_type.as_str()), ("b", "a"));
     s.work("b", fail("no")).await;
     let job = s.chain(id).await.latest;
     let reply = s.run(Retry { chains: vec![RetryTarget { job: job.id, version: job.version }] }).await;

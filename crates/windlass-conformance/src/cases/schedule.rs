@@ -150,7 +150,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "tx.schedule.committed",
-        "A schedule that is created and fired in a transaction is visible to others after the commit.",
+        "A schedule that is created and fired in a transaction is visible outside after the commit.",
         ["design 11"],
         [Schedules, Transactions],
         committed

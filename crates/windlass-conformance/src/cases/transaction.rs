@@ -113,18 +113,18 @@ pub(super) const CASES: &[Case] = &[
         refused
     ),
     case!(
-        "tx.serialised",
+        "tx.serialized",
         "If two transactions settle the same attempt, one of them applies it.",
         ["SA-GC06", "SA-GJ02", "SA-RI08"],
         [Transactions],
-        serialised
+        serialized
     ),
     case!(
-        "tx.neighbours",
+        "tx.neighbors",
         "A row locked by an open transaction does not block the other items of a command.",
         ["never 11"],
         [Transactions],
-        neighbours
+        neighbors
     ),
 ];
 
@@ -206,7 +206,7 @@ async fn rollback_deleted(s: Subject) {
     let id = s.start("a").key("k").blocked_by([blocker]).await;
     let before = s.chain(id).await;
     let mut tx = s.begin().await;
-    let reply = run(&mut tx, Delete { chains: vec![id.into()], cascade: true }).await;
+    let reply = run(&mut tx, Delete { chains: vec![id.into()], cascade: true, seen: None }).await;
     assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
     assert!(!is_stored(&mut tx, blocker).await, "it is not found in the transaction");
     tx.rollback().await.unwrap();
@@ -434,7 +434,7 @@ async fn settle_alone(s: &Subject, attempt: &Acquired, outcome: Outcome) -> Sett
     }
 }
 
-async fn serialised(s: Subject) {
+async fn serialized(s: Subject) {
     let id = s.start("a").await;
     let attempt = s.acquire_one("a").await;
     let tasks: Vec<_> = (0..6)
@@ -455,7 +455,7 @@ async fn serialised(s: Subject) {
     assert_eq!((applied, s.chain(id).await.latest.index), (1, 1));
 }
 
-async fn neighbours(s: Subject) {
+async fn neighbors(s: Subject) {
     s.create((0..3).map(|_| s.start("a").build()).collect()).await;
     let attempts = s.acquire("a", 3).await;
     let mut tx = s.begin().await;

@@ -53,7 +53,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     case!(
         "tx.renew.not_settled",
-        "A job that a transaction has renewed cannot be settled by others before the transaction ends.",
+        "A job that a transaction has renewed cannot be settled outside it before the transaction ends.",
         ["never 2"],
         [Transactions],
         not_settled

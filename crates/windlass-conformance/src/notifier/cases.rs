@@ -45,7 +45,12 @@ pub(super) const CASES: &[NotifierCase] = &[
         ["NA-003", "B4.31", "B4.25"],
         hostile_names
     ),
-    case!("scheduled.nobody", "Publishing a hint without subscribers is not an error.", ["NA-006"], nobody),
+    case!(
+        "scheduled.unsubscribed",
+        "Publishing a hint without subscribers is not an error.",
+        ["NA-006"],
+        unsubscribed
+    ),
     case!(
         "chain_closed.delivered",
         "The end of a chain is delivered to its subscribers only.",
@@ -215,7 +220,7 @@ async fn hostile_names(s: NotifierSubject) {
     check_apart(&s, job_scheduled(&long, 1), job_scheduled(&long[1..], 1)).await;
 }
 
-async fn nobody(s: NotifierSubject) {
+async fn unsubscribed(s: NotifierSubject) {
     publish(&s.notifier, &job_scheduled("a", 1)).await;
     publish(&s.notifier, &Hint::ChainClosed(ChainId::new())).await;
     publish(&s.notifier, &ownership_lost_of(WorkerId::new())).await;
@@ -327,10 +332,10 @@ async fn timely(s: NotifierSubject) {
     let hint = job_scheduled("a", 1);
     let mut subscription = subscribe(&s.notifier, vec![hint.topic()]).await;
     let seen = Arc::new(AtomicBool::new(false));
-    let (publisher, told) = (Arc::clone(&s.other), Arc::clone(&seen));
+    let (publisher, is_seen) = (Arc::clone(&s.other), Arc::clone(&seen));
     let publishing = tokio::spawn(async move {
         // Publish until the first hint has arrived. If delivery waited for the publisher to finish, neither would end.
-        while !told.load(Ordering::SeqCst) {
+        while !is_seen.load(Ordering::SeqCst) {
             publish(&publisher, &job_scheduled("a", 1)).await;
             tokio::task::yield_now().await;
         }

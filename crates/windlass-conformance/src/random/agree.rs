@@ -3,7 +3,7 @@ use windlass_core::command::{Command, CompleteFromOutsideReply, Cursor, Durabili
 /// Removes from the reply to a command what may differ between stores: how durable a creation is, whether consequences are
 /// deferred to a later command, whether a count is estimated, the order of consequences and of expired chains, the text of a
 /// cursor, and whether a full page has one: a store that knows that no further row matches ends the list earlier than one
-/// that has to look.
+/// that has to query again.
 pub(super) fn normalized(command: &Command, mut reply: Reply) -> Reply {
     let page = match command {
         Command::ListChains(list) => Some(&list.page),

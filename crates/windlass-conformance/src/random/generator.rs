@@ -6,13 +6,13 @@ use windlass_core::command::{
     Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
     Create, Created, Delete, DueTime, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts,
     ListChains, ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew,
-    RenewLease, Reply, Retry, RetryTarget, ScheduleChange, SetRetention, Settle, Settled, Settlement, Step,
-    Target, Trigger, Types,
+    RenewLease, Reply, Retry, RetryTarget, ScheduleChange, SeenJob, SetRetention, Settle, Settled,
+    Settlement, Step, Target, Trigger, Types,
 };
 use windlass_core::model::Model;
 use windlass_core::{
     Capabilities, Capability, ChainId, ErrorText, Fence, JobId, JobRecord, Key, Millis, RequestId, Status,
-    Timestamp, TypeName, WorkerId, WorkerName,
+    Timestamp, TypeName, Version, WorkerId, WorkerName,
 };
 
 use super::parts::Parts;
@@ -442,7 +442,7 @@ impl Generator {
             }
             Capability::Trigger => Trigger { jobs: self.triggerable(model, now) }.into(),
             Capability::Retry => Retry { chains: vec![self.retry(model, now)?] }.into(),
-            Capability::Delete => Delete { chains: self.targets(), cascade: self.rng().u32(..3) == 0 }.into(),
+            Capability::Delete => self.delete(model, now).into(),
             Capability::SetRetention => {
                 let retention = millis(self.rng().u64(..5_000_000));
                 SetRetention { chains: self.targets(), retention }.into()
@@ -495,8 +495,28 @@ impl Generator {
         self.rng().choice(Status::ALL).unwrap_or(Status::Pending)
     }
 
+    /// Sometimes deletes the chains only as the caller has read them.
+    fn delete(&mut self, model: &mut Model, now: Timestamp) -> Delete {
+        let (chains, cascade) = (self.targets(), self.rng().u32(..3) == 0);
+        let is_guarded = self.rng().u32(..3) == 0;
+        let seen = if is_guarded { self.seen(chains.clone(), model, now) } else { None };
+        Delete { chains, cascade, seen }
+    }
+
+    /// Returns the states of chains according to the model, one of them sometimes with another version.
+    fn seen(&mut self, chains: Vec<Target>, model: &mut Model, now: Timestamp) -> Option<Vec<SeenJob>> {
+        let found = model.apply(now, &GetChains { chains }.into()).ok()?.0;
+        let Reply::GetChains(found) = found else { return None };
+        let mut seen: Vec<_> = found.chains.iter().flatten().map(SeenJob::from).collect();
+        let is_changed = self.rng().u32(..3) == 0;
+        if let Some(changed) = seen.last_mut().filter(|_| is_changed) {
+            changed.version = Version(changed.version.0 + 1);
+        }
+        Some(seen)
+    }
+
     /// Picks one of the recent jobs that match, in its state according to the model.
-    fn look(
+    fn pick(
         &mut self,
         model: &mut Model,
         now: Timestamp,
@@ -525,7 +545,7 @@ impl Generator {
         }
         let asked = self.asked.iter().copied().collect();
         let asked = self.look_at(asked, model, now, |job| job.status.is_open());
-        let job = asked.or_else(|| self.look(model, now, |job| job.status.is_open()))?;
+        let job = asked.or_else(|| self.pick(model, now, |job| job.status.is_open()))?;
         let known = self.known_chains();
         let mut steps: Vec<_> =
             (0..self.rng().usize(..3)).map(|_| self.parts.continue_step(&known)).collect();
@@ -544,7 +564,7 @@ impl Generator {
     }
 
     fn triggerable(&mut self, model: &mut Model, now: Timestamp) -> Vec<Target> {
-        let pending = self.look(model, now, |job| job.status == Status::Pending);
+        let pending = self.pick(model, now, |job| job.status == Status::Pending);
         match pending.filter(|_| self.parts.rng.u32(..4) > 0) {
             Some(job) => vec![Target::Job(job.id), Target::Chain(job.chain)],
             None => self.targets(),
@@ -557,9 +577,9 @@ impl Generator {
         }
         let any = self.rng().u32(..5) == 0;
         let job = if any {
-            self.look(model, now, |_| true)
+            self.pick(model, now, |_| true)
         } else {
-            self.look(model, now, |job| matches!(job.status, Status::Failed | Status::Cancelled))
+            self.pick(model, now, |job| matches!(job.status, Status::Failed | Status::Cancelled))
         };
         job.map(|job| RetryTarget { job: job.id, version: job.version })
     }

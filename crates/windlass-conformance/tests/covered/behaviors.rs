@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use windlass_conformance::{BEHAVIOURS_EXCLUDED, BEHAVIOURS_PROVED_BY_TYPES, Rule, rules};
+use windlass_conformance::{BEHAVIORS_EXCLUDED, BEHAVIORS_PROVED_BY_TYPES, Rule, rules};
 
 /// Numbers of the sources' behaviors by group: `BS-001` and so on.
 const GROUPS: &[(&str, RangeInclusive<u32>)] = &[
@@ -22,8 +22,8 @@ const WORKER: [(&str, &[u32]); 2] = [("A8.", &[6, 7, 8, 9, 10, 12, 13, 14]), ("n
 #[test]
 fn every_behavior_of_the_sources_has_a_case_a_proof_or_a_reason() {
     let sources: HashSet<_> = rules().iter().flat_map(|case| case.sources).copied().collect();
-    let proved: HashSet<_> = BEHAVIOURS_PROVED_BY_TYPES.iter().map(|(id, _)| *id).collect();
-    let excluded: HashSet<_> = BEHAVIOURS_EXCLUDED.iter().map(|(id, _)| *id).collect();
+    let proved: HashSet<_> = BEHAVIORS_PROVED_BY_TYPES.iter().map(|(id, _)| *id).collect();
+    let excluded: HashSet<_> = BEHAVIORS_EXCLUDED.iter().map(|(id, _)| *id).collect();
     for (group, numbers) in GROUPS {
         let ids = numbers.clone().map(|number| format!("BS-{number:03}"));
         let known = |id: &String| [&sources, &proved, &excluded].iter().any(|set| set.contains(id.as_str()));
@@ -45,7 +45,7 @@ fn every_defect_of_a_worker_has_a_case() {
 #[test]
 fn proofs_that_are_files_exist() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../windlass-macros/tests/compile_fail");
-    for (id, proof) in BEHAVIOURS_PROVED_BY_TYPES.iter().filter(|(_, proof)| proof.ends_with(".rs")) {
+    for (id, proof) in BEHAVIORS_PROVED_BY_TYPES.iter().filter(|(_, proof)| proof.ends_with(".rs")) {
         assert!(directory.join(proof).exists(), "{id}: there is no {proof}");
     }
 }

@@ -80,29 +80,29 @@ const SPECS: [Spec; 34] = [
     ),
     ("tracks idle and processing gauges", None, SLOTS),
     ("tracks gauges for multiple job types", None, SLOTS),
-    ("discards creation metrics and spans on rollback", Some("untold.start"), CREATED),
-    ("discards creation metrics and spans with blockers on rollback", Some("untold.blockers"), CREATED),
-    ("discards workerless completion metrics and spans on rollback", Some("untold.outside"), OUTSIDE_BACK),
-    ("discards completion metrics on worker complete rollback", Some("untold.completion"), ENDED_BACK),
-    ("discards error-handling metrics on reschedule rollback", Some("untold.reschedule"), ENDED_BACK),
+    ("discards creation metrics and spans on rollback", Some("rollback.start"), CREATED),
+    ("discards creation metrics and spans with blockers on rollback", Some("rollback.blockers"), CREATED),
+    ("discards workerless completion metrics and spans on rollback", Some("rollback.outside"), OUTSIDE_BACK),
+    ("discards completion metrics on worker complete rollback", Some("rollback.completion"), ENDED_BACK),
+    ("discards error-handling metrics on reschedule rollback", Some("rollback.reschedule"), ENDED_BACK),
     (
         "discards continuation metrics when user callback throws after continueWith",
-        Some("untold.continuation"),
+        Some("rollback.continuation"),
         ENDED_BACK,
     ),
     (
         "discards completion metrics on unblockJobs rollback",
-        Some("untold.unblocked"),
+        Some("rollback.unblocked"),
         ("specs", "a_job_is_unblocked_once_although_the_first_write_fails"),
     ),
     (
         "discards workerless completion metrics on finishJob internal failure",
-        Some("untold.outside_refused"),
+        Some("rollback.outside_refused"),
         OUTSIDE_BACK,
     ),
     (
         "discards continuation metrics on createJob rollback",
-        Some("untold.continuation_refused"),
+        Some("rollback.continuation_refused"),
         ("specs", "a_continuation_that_is_refused_is_not_counted"),
     ),
     (
@@ -176,7 +176,7 @@ const SPANS: &[(&str, &str)] = &[
 /// What the source says or plans, and what has no counterpart here, with the reason.
 const EXCLUDED: &[(&str, &str)] = &[
     ("the attribute worker.id of metrics", "a restarted worker has a new id, so that series would never end"),
-    ("a log signal of OpenTelemetry", "log lines are those of `tracing`, which has an exporter of its own"),
+    ("a log signal of OpenTelemetry", "log lines are those of `tracing`, which has its own exporter"),
     ("a periodic job that takes snapshots", "the process that holds a lock queries the store, without a job"),
     ("a record of an exception in the span of a refused start", "the status of the span has the reason"),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Dispatcher;
 use super::store_time::StoreTime;
-use super::trace::{RequestedTraces, not_created};
+use super::trace::{RequestedJob, RequestedTraces, not_created};
 use super::watch::{Fate, Written};
 use crate::LEASE_EXPIRED;
 use crate::command::{
@@ -16,7 +16,7 @@ use crate::command::{
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::{ErrorText, TraceContext, TypeName};
 use crate::notifier::Hint;
-use crate::observer::{About, Event, Traced};
+use crate::observer::{About, AboutJob, Event};
 use crate::record::{ClosedAs, Status};
 use crate::store::TxEnd;
 use crate::time::Timestamp;
@@ -34,9 +34,21 @@ pub(crate) struct Announcements {
     unobserved: bool,
     /// The clock of the events. `None` if there are none to record.
     time: Option<Arc<StoreTime>>,
+    /// If the write is already committed, the events are not noted, but passed on at once.
+    committed: Option<Committed>,
     notes: Vec<Note>,
     /// The positions of the savepoints in `notes`, latest last.
     savepoints: Vec<usize>,
+}
+
+/// The dispatcher of events about a committed write. Most writes are not part of a transaction of the application: their
+/// events need no copy that waits for the commit.
+#[derive(Clone)]
+struct Committed {
+    dispatcher: Arc<Dispatcher>,
+    is_watched: bool,
+    /// When the write was announced. All its events have this time.
+    at: Timestamp,
 }
 
 /// Announcements of a transaction that has not been committed. If the guard is dropped, by a panic or with
@@ -70,9 +82,9 @@ enum Note {
     Lost(WorkerId, JobId),
     /// Schedules were changed, so that the next one may be due earlier.
     SchedulesChanged,
-    /// A trace context was requested for this item. Ignored after a commit; reported to the observers after a
+    /// Trace contexts were requested for this job. Ignored after a commit; reported to the observers after a
     /// rollback.
-    Traced(Traced, Box<About>),
+    Traced(Box<RequestedJob>),
     AfterCommit(Hook),
     AfterRollback(Hook),
     /// The command that the following notes are about has written this.
@@ -85,11 +97,21 @@ enum Note {
 pub(super) type Hook = Box<dyn FnOnce() + Send>;
 
 impl Announcements {
-    /// Creates an empty list. Records events only if an observer or subscriber currently wants them.
+    /// Creates an empty list for a transaction. Records events only if an observer or subscriber currently wants them.
     pub(crate) fn new(dispatcher: &Dispatcher) -> Self {
         let is_observed = dispatcher.is_observed();
         let time = is_observed.then(|| Arc::clone(dispatcher.time()));
         Self { unobserved: !is_observed, time, ..Self::default() }
+    }
+
+    /// Creates an empty list for writes that are committed. Observers receive the events while they are announced, before
+    /// [`send`](Self::send) publishes the hints.
+    pub(crate) fn committed(dispatcher: &Dispatcher) -> Self {
+        let (is_observed, is_watched) = dispatcher.wants_events();
+        let committed = if is_observed { dispatcher.weak().upgrade() } else { None };
+        let committed =
+            committed.map(|dispatcher| Committed { at: dispatcher.now(), dispatcher, is_watched });
+        Self { unobserved: committed.is_none(), committed, ..Self::default() }
     }
 
     /// Announces everything after the commit, then runs the commit hooks.
@@ -100,9 +122,13 @@ impl Announcements {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
         let (mut others, mut failed, mut hooks, mut resolve) = (Vec::new(), Vec::new(), Vec::new(), None);
         let mut schedules_changed = false;
+        let mut is_watched = None;
         for note in self.notes {
             match note {
-                Note::Event(event) => dispatcher.observe(&event),
+                Note::Event(event) => {
+                    let is_watched = *is_watched.get_or_insert_with(|| dispatcher.is_watched());
+                    dispatcher.report(&event, is_watched);
+                }
                 Note::Scheduled(job_type, due_at) => {
                     let entry = scheduled.entry(job_type).or_insert((0, due_at));
                     *entry = (entry.0.saturating_add(1), entry.1.min(due_at));
@@ -178,7 +204,7 @@ impl Announcements {
                     hooks.push(hook);
                 }
                 (Note::AfterCommit(_) | Note::AfterRollback(_), _) => {}
-                (Note::Traced(traced, about), Fate::Lost) => dispatcher.untrace(traced, &about),
+                (Note::Traced(job), Fate::Lost) => dispatcher.untrace(&job),
                 (note, Fate::Stored) => stored.notes.push(note),
                 (
                     note @ (Note::Scheduled(..)
@@ -227,7 +253,7 @@ impl Announcements {
     pub(super) fn split_off(&mut self) -> Self {
         let kept = self.savepoints.pop().unwrap_or_default().min(self.notes.len());
         let (unobserved, time) = (self.unobserved, self.time.clone());
-        Self { unobserved, time, notes: self.notes.split_off(kept), savepoints: Vec::new() }
+        Self { unobserved, time, notes: self.notes.split_off(kept), ..Self::default() }
     }
 
     /// Undoes [`split_off`](Self::split_off): restores the savepoint and its notes.
@@ -241,7 +267,7 @@ impl Announcements {
         let mut hooks = Vec::new();
         for note in self.notes.drain(kept.min(self.notes.len())..) {
             match note {
-                Note::Traced(traced, about) => dispatcher.untrace(traced, &about),
+                Note::Traced(job) => dispatcher.untrace(&job),
                 Note::AfterRollback(hook) => hooks.push(hook),
                 _ => {}
             }
@@ -268,10 +294,13 @@ impl Announcements {
         self.notes.push(Note::AfterRollback(hook));
     }
 
-    /// Notes the items for which trace contexts were requested and that the transaction has written.
+    /// Notes the jobs for which trace contexts were requested and that the transaction has written.
     pub(crate) fn traced(&mut self, traces: RequestedTraces) {
-        let traces = traces.into_items().into_iter();
-        self.notes.extend(traces.map(|(traced, about)| Note::Traced(traced, Box::new(about))));
+        let jobs = traces.into_jobs().into_iter();
+        // A committed write is not rolled back.
+        if self.committed.is_none() && !self.unobserved {
+            self.notes.extend(jobs.map(|job| Note::Traced(Box::new(job))));
+        }
     }
 
     /// Notifies the observers of requested trace contexts whose carried chains were not created. Forgets these items.
@@ -283,7 +312,7 @@ impl Announcements {
     ) {
         let missing = not_created(carried, created);
         self.notes.retain(|note| match note {
-            Note::Traced(traced, about) => !dispatcher.is_missing(*traced, about, &missing),
+            Note::Traced(job) => !dispatcher.is_missing(job, &missing),
             _ => true,
         });
     }
@@ -292,12 +321,15 @@ impl Announcements {
     pub(super) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
-            let about = About {
+            let shared = AboutJob {
                 key: new.key.as_ref().map(|key| key.key.clone()),
+                chain_trace: new.trace.clone(),
+                ..about_new(*job, &new.job, &new.job.job_type)
+            };
+            let about = About {
                 job_age: Some(Duration::ZERO),
                 chain_age: Some(Duration::ZERO),
-                chain_trace: new.trace.clone(),
-                ..self.about_new(*job, &new.job, &new.job.job_type)
+                ..About::new(self.created_at(*job, &new.job), Arc::new(shared))
             };
             self.event(Event::ChainCreated(about.clone()));
             self.job_created(about, *job);
@@ -312,12 +344,12 @@ impl Announcements {
         let cause = if let [closed] = &ripple.closed[..] { closed.trace.as_ref() } else { None };
         for unblocked in &ripple.unblocked {
             if !self.unobserved {
-                let about = About {
+                let shared = AboutJob {
                     wait_traces: unblocked.traces.iter().flatten().cloned().collect(),
                     cause_traces: cause.cloned().into_iter().collect(),
-                    ..self.about(unblocked.job, &unblocked.job_type, &unblocked.chain_type)
+                    ..about_job(unblocked.job, &unblocked.job_type, &unblocked.chain_type)
                 };
-                self.event(Event::JobUnblocked(about));
+                self.event(Event::JobUnblocked(About::new(self.now(), Arc::new(shared))));
             }
             self.wake_workers(unblocked.job, &unblocked.job_type);
         }
@@ -344,19 +376,19 @@ impl Announcements {
         }
     }
 
-    /// Announces the result of an attempt's settlement. `about` describes the attempt; it is called only if there is
-    /// something to describe.
+    /// Announces the result of an attempt's settlement. `about` describes the attempt at a time of the store. It is called
+    /// only if there is something to describe.
     pub(crate) fn settled(
         &mut self,
         outcome: &Outcome,
         job_type: &TypeName,
-        about: impl Fn() -> About,
+        about: impl Fn(Timestamp) -> About,
         settled: &Settled,
     ) {
         match settled {
             Settled::Applied(applied) => self.applied(outcome, job_type, about, applied),
-            Settled::AlreadyApplied(job) => self.applied_before(outcome, &about(), *job),
-            Settled::Lost(_) if !self.unobserved => self.event(Event::AttemptLost(about())),
+            Settled::AlreadyApplied(job) => self.applied_before(outcome, &about(self.now()), *job),
+            Settled::Lost(_) if !self.unobserved => self.event(Event::AttemptLost(about(self.now()))),
             Settled::Lost(_) | Settled::Busy | Settled::Refused(_) => {}
         }
     }
@@ -365,23 +397,26 @@ impl Announcements {
         &mut self,
         outcome: &Outcome,
         job_type: &TypeName,
-        about: impl Fn() -> About,
+        about: impl Fn(Timestamp) -> About,
         applied: &Applied,
     ) {
         if !self.unobserved {
-            self.event(ended(outcome, about(), applied));
+            self.event(ended(outcome, about(self.now()), applied));
         }
         self.wake_workers(applied.job, job_type);
         if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, outcome) {
             if !self.unobserved {
-                let before = about();
+                let before = about(self.now());
+                let shared = AboutJob {
+                    key: before.key.clone(),
+                    chain_trace: before.chain_trace.clone(),
+                    cause_traces: before.trace.clone().into_iter().collect(),
+                    ..about_new(next, &job.job, &before.chain_type)
+                };
                 let about = About {
-                    key: before.key,
                     job_age: Some(Duration::ZERO),
                     chain_age: before.chain_age,
-                    chain_trace: before.chain_trace,
-                    cause_traces: before.trace.into_iter().collect(),
-                    ..self.about_new(next, &job.job, &before.chain_type)
+                    ..About::new(self.created_at(next, &job.job), Arc::new(shared))
                 };
                 self.job_created(about, next);
             }
@@ -402,10 +437,10 @@ impl Announcements {
             (Outcome::Continue { next, .. }, Status::Completed) => {
                 // The status of the next job is unknown. If it is blocked, a worker wakes and finds no job.
                 let next = JobSummary { job: next.id, status: Status::Pending, ..job };
-                self.applied(outcome, &about.job_type, || about.clone(), &applied(Some(next)));
+                self.applied(outcome, &about.job_type, |_| about.clone(), &applied(Some(next)));
             }
             (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
-                self.applied(outcome, &about.job_type, || about.clone(), &applied(None));
+                self.applied(outcome, &about.job_type, |_| about.clone(), &applied(None));
                 if let Some(closed_as) = job.status.closed_as() {
                     self.closed(about.clone(), closed_as);
                     self.notes.push(Note::Closed(about.chain));
@@ -439,18 +474,15 @@ impl Announcements {
     fn step(&mut self, about: About, step: &Step, latest: JobSummary) -> About {
         match step {
             Step::Continue { next, .. } => {
-                let (id, job_type) = (next.id, next.job.job_type.clone());
+                let (id, job) = (next.id, &next.job);
                 self.event(Event::JobCompleted(about.clone(), Some(id)));
-                let job = &next.job;
-                let next = About {
-                    job: id,
-                    job_type,
-                    job_age: Some(Duration::ZERO),
-                    trace: job.trace.clone(),
-                    wait_traces: wait_traces(job),
-                    cause_traces: about.trace.into_iter().collect(),
-                    ..about
-                };
+                let mut next = About { job_age: Some(Duration::ZERO), ..about };
+                let shared = next.shared_mut();
+                shared.job = id;
+                shared.job_type.clone_from(&job.job_type);
+                shared.wait_traces = wait_traces(job);
+                shared.cause_traces = shared.trace.take().into_iter().collect();
+                shared.trace.clone_from(&job.trace);
                 // The reply has the status of the latest job only. A later step has completed the others.
                 let status = if latest.job == id { latest.status } else { Status::Completed };
                 self.job_created(next.clone(), JobSummary { status, ..latest });
@@ -465,10 +497,13 @@ impl Announcements {
     /// Announces a job whose lease expired. Also notifies the worker that held the lease, because it may
     /// still be running the job.
     pub(crate) fn reaped(&mut self, reaped: &Reaped) {
-        let mut about = self.about(reaped.job, &reaped.job_type, &reaped.chain_type);
-        about.attempt = Some(reaped.attempt);
-        about.worker = Some(reaped.worker);
-        about.worker_name.clone_from(&reaped.worker_name);
+        let shared = AboutJob {
+            attempt: Some(reaped.attempt),
+            worker: Some(reaped.worker),
+            worker_name: reaped.worker_name.clone(),
+            ..about_job(reaped.job, &reaped.job_type, &reaped.chain_type)
+        };
+        let about = About::new(self.now(), Arc::new(shared));
         self.event(Event::AttemptReaped(about.clone()));
         match reaped.job.status {
             Status::Failed => self.event(Event::JobFailed(about, ErrorText::new(LEASE_EXPIRED))),
@@ -529,40 +564,51 @@ impl Announcements {
 
     /// Returns the store's time.
     fn now(&self) -> Timestamp {
-        self.time.as_ref().map_or_else(Timestamp::now, |time| time.now())
+        match (&self.committed, &self.time) {
+            (Some(committed), _) => committed.at,
+            (None, Some(time)) => time.now(),
+            (None, None) => Timestamp::now(),
+        }
+    }
+
+    /// Returns when a job was created. The due time of a job that is due immediately is when the store created it.
+    fn created_at(&self, job: JobSummary, new: &NewJob) -> Timestamp {
+        match new.schedule {
+            DueTime::Now => job.due_at,
+            DueTime::At(_) | DueTime::After(_) => self.now(),
+        }
     }
 
     fn about(&self, job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> About {
-        About::new(self.now(), (job.job, job_type.clone()), (job.chain, chain_type.clone()))
-    }
-
-    /// Describes a job that was created. The due time of a job that is due immediately is when the store created it.
-    fn about_new(&self, job: JobSummary, new: &NewJob, chain_type: &TypeName) -> About {
-        let at = match new.schedule {
-            DueTime::Now => job.due_at,
-            DueTime::At(_) | DueTime::After(_) => self.now(),
-        };
-        About {
-            at,
-            trace: new.trace.clone(),
-            wait_traces: wait_traces(new),
-            ..self.about(job, &new.job_type, chain_type)
-        }
+        About::new(self.now(), Arc::new(about_job(job, job_type, chain_type)))
     }
 
     fn about_closed(&self, closed: &ClosedChain) -> About {
         let at = self.now();
-        About {
-            chain_age: Some(at.since(closed.created_at)),
-            chain_trace: closed.trace.clone(),
-            ..About::new(at, (closed.job, closed.job_type.clone()), (closed.chain, closed.chain_type.clone()))
-        }
+        let (job, chain) = ((closed.job, closed.job_type.clone()), (closed.chain, closed.chain_type.clone()));
+        let shared = AboutJob { chain_trace: closed.trace.clone(), ..AboutJob::new(job, chain) };
+        About { chain_age: Some(at.since(closed.created_at)), ..About::new(at, Arc::new(shared)) }
     }
 
     fn event(&mut self, event: Event) {
-        if !self.unobserved {
-            self.notes.push(Note::Event(Box::new(event)));
+        match &self.committed {
+            Some(committed) => committed.dispatcher.report(&event, committed.is_watched),
+            None if self.unobserved => {}
+            None => self.notes.push(Note::Event(Box::new(event))),
         }
+    }
+}
+
+fn about_job(job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> AboutJob {
+    AboutJob::new((job.job, job_type.clone()), (job.chain, chain_type.clone()))
+}
+
+/// Describes a job that was created.
+fn about_new(job: JobSummary, new: &NewJob, chain_type: &TypeName) -> AboutJob {
+    AboutJob {
+        trace: new.trace.clone(),
+        wait_traces: wait_traces(new),
+        ..about_job(job, &new.job_type, chain_type)
     }
 }
 

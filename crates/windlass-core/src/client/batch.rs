@@ -62,7 +62,7 @@ impl<I: Send + 'static, R: Send + 'static> Batcher<I, R> {
         self.items.tasks()
     }
 
-    /// Adds an item and waits for its answer. If the caller stops waiting, the item is flushed nevertheless.
+    /// Adds an item and waits for its reply. If the caller stops waiting, the item is still flushed.
     pub(crate) async fn add(&self, item: I) -> Result<R> {
         let (sender, answer) = oneshot::channel();
         self.items.push(Asked { item, answer: sender });

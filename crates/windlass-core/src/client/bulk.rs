@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::Client;
+use super::{Client, commands};
 use crate::command::{CancelMode, Cancelled, ChainFilter, ListChains, NextDue, Order, Page, Retried, Types};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{ChainRecord, Status};
 use crate::store::Store;
 
-/// The number of chains per page.
-const PAGE_CHAINS: u32 = 100;
+/// The number of chains per page. Each has up to four payloads of 4 MiB, and a page is in memory as a whole.
+const PAGE_CHAINS: u32 = 25;
 
 /// The result of [`Client::retry_all`] or [`Client::cancel_all`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl<S: Store + ?Sized> Client<S> {
     /// # #[derive(serde::Serialize, serde::Deserialize)] struct Mail;
     /// # impl Job for Mail { const NAME: &'static str = "mail"; type Output = (); type Next = (); type Blockers = (); }
     /// # impl Entry for Mail {}
-    /// use windlass::TypeName;
+    /// use windlass::name::TypeName;
     /// use windlass::command::ChainFilter;
     ///
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> windlass::Result<()> {
@@ -96,7 +96,7 @@ impl<S: Store + ?Sized> Client<S> {
     /// Returns all chains that match the filter, page by page. Chains that are created after this call are left out, so
     /// that a caller who changes the chains of each page comes to an end.
     pub async fn chain_pages(&self, mut filter: ChainFilter, order: Order) -> Result<ChainPages<S>> {
-        let now = self.store().next_due(NextDue { types: Types::Only(Vec::new()) }).await?.now;
+        let now = commands::run(self, NextDue { types: Types::Only(Vec::new()) }).await?.now;
         filter.created_to = Some(filter.created_to.map_or(now, |to| to.min(now)));
         let page = Page { order, after: None, max: PAGE_CHAINS };
         Ok(ChainPages { client: self.clone(), list: Some(ListChains { filter, page }) })

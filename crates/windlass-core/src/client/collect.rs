@@ -76,7 +76,7 @@ impl<I: Send + 'static> Collector<I> {
 
     /// Adds an item to the next batch.
     ///
-    /// Flushes on a separate task: if the caller is dropped, its item is flushed nevertheless. The item itself is dropped
+    /// Flushes on a separate task: if the caller is dropped, its item is still flushed. The item itself is dropped
     /// without a flush only if the flush before it panics, or if the runtime stops.
     ///
     /// # Panics

@@ -228,7 +228,7 @@ macro_rules! commands {
             $($receiver)+,
             chains: Vec<$crate::Target>,
         ) -> $crate::Result<$crate::command::DeleteReply> {
-            commands::delete($self, chains, false).await
+            commands::delete($self, $crate::command::Delete { chains, cascade: false, seen: None }).await
         }
 
         /// Like [`delete`](Self::delete), but also removes the chains that the removed jobs wait or waited for,
@@ -237,7 +237,17 @@ macro_rules! commands {
             $($receiver)+,
             chains: Vec<$crate::Target>,
         ) -> $crate::Result<$crate::command::DeleteReply> {
-            commands::delete($self, chains, true).await
+            commands::delete($self, $crate::command::Delete { chains, cascade: true, seen: None }).await
+        }
+
+        /// Like [`delete`](Self::delete), with all options of the command. With
+        /// [`seen`](crate::command::Delete::seen), it removes the chains only in the states that the caller has read. For
+        /// example, a job that a worker has acquired in the meantime is kept.
+        pub async fn delete_with(
+            $($receiver)+,
+            delete: $crate::command::Delete,
+        ) -> $crate::Result<$crate::command::DeleteReply> {
+            commands::delete($self, delete).await
         }
 
         /// Sets how long closed chains are kept, counted from now.
@@ -398,8 +408,8 @@ pub(super) async fn retry_seen(mut on: impl Executor, target: RetryTarget) -> Re
     Ok(retried)
 }
 
-pub(super) async fn delete(mut on: impl Executor, chains: Vec<Target>, cascade: bool) -> Result<DeleteReply> {
-    let reply = on.execute(&Delete { chains, cascade }).await?;
+pub(super) async fn delete(mut on: impl Executor, delete: Delete) -> Result<DeleteReply> {
+    let reply = on.execute(&delete).await?;
     on.announce(|announcements| announcements.deleted(&reply));
     Ok(reply)
 }

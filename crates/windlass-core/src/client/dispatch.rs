@@ -16,6 +16,7 @@ use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
+use super::trace::RequestedJob;
 use crate::command::{Existing, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -27,7 +28,7 @@ use crate::observer::{
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
 use crate::time::Timestamp;
-use crate::worker::catch_panic;
+use crate::worker::{Few, catch_panic};
 
 /// The maximum number of hints that wait to be published. Further hints are dropped, which is allowed: hints
 /// are lossy.
@@ -117,6 +118,12 @@ impl Dispatcher {
         (!REMOVED && self.observers.iter().any(is_on)) || self.is_watched()
     }
 
+    /// Whether any observer or subscriber wants events, and whether a subscriber does.
+    pub(crate) fn wants_events(&self) -> (bool, bool) {
+        let is_watched = self.is_watched();
+        (is_watched || (!REMOVED && self.observers.iter().any(is_on)), is_watched)
+    }
+
     /// Whether an observer of the application wants activities and attempts.
     pub(crate) fn is_measured(&self) -> bool {
         !REMOVED && self.added.iter().any(is_on)
@@ -162,8 +169,8 @@ impl Dispatcher {
     }
 
     /// Returns the scopes of an attempt that starts now.
-    pub(crate) fn attempt(&self, about: &About) -> Vec<Box<dyn AttemptScope>> {
-        let mut scopes = Vec::new();
+    pub(crate) fn attempt(&self, about: &About) -> Few<Box<dyn AttemptScope>> {
+        let mut scopes = Few::default();
         each_on(&self.added, |observer| scopes.extend(observer.attempt(about)));
         scopes
     }
@@ -186,19 +193,31 @@ impl Dispatcher {
 
     /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
+        self.report(event, self.is_watched());
+    }
+
+    /// Like [`observe`](Self::observe), for a caller that has checked whether there may be a subscriber: the check is not
+    /// free, and a batch has many events.
+    pub(crate) fn report(&self, event: &Event, is_watched: bool) {
         if !REMOVED {
             each(&self.observers, |observer| observer.observe(event));
         }
-        self.publish_event(|| EventMessage::of(event));
+        if is_watched {
+            self.publish_message(EventMessage::of(event));
+        }
     }
 
-    /// Publishes an event message, if there may be a subscriber. Never waits: if too many messages are
-    /// queued, drops this one and counts it. The publishing task reports the count to the subscribers.
+    /// Publishes an event message, if there may be a subscriber.
     pub(crate) fn publish_event(&self, message: impl FnOnce() -> Option<EventMessage>) {
-        if !self.is_watched() {
-            return;
+        if self.is_watched() {
+            self.publish_message(message());
         }
-        let Some(message) = message() else { return };
+    }
+
+    /// Publishes an event message. Never waits: if too many messages are queued, drops this one and counts it. The
+    /// publishing task reports the count to the subscribers.
+    fn publish_message(&self, message: Option<EventMessage>) {
+        let Some(message) = message else { return };
         let hint = Hint::Event(message.encode());
         let sender = self.sender(&self.events, Some(&self.unsent));
         if sender.is_none_or(|sender| sender.try_send(Message::Hint(hint)).is_err()) {
@@ -220,7 +239,8 @@ impl Dispatcher {
         Ok((subscription, watching))
     }
 
-    fn is_watched(&self) -> bool {
+    /// Whether there may be a subscriber to events.
+    pub(super) fn is_watched(&self) -> bool {
         self.interest.is_wanted(self.known_watched())
     }
 
@@ -250,21 +270,23 @@ impl Dispatcher {
         answer
     }
 
-    /// Notifies the observers that the item they were asked about was not written.
-    pub(super) fn untrace(&self, traced: Traced, about: &About) {
-        each(&self.observers, |observer| observer.rolled_back(traced, about));
+    /// Notifies the observers that the items they were asked about were not written.
+    pub(super) fn untrace(&self, job: &RequestedJob) {
+        job.each(|traced, about| each(&self.observers, |observer| observer.rolled_back(traced, about)));
     }
 
-    /// Notifies the observers that the item they were asked about was not written, because a chain with the same key
+    /// Notifies the observers that the items they were asked about were not written, because a chain with the same key
     /// exists.
-    pub(super) fn existed(&self, traced: Traced, about: &About, existing: &Existing) {
+    pub(super) fn existed(&self, job: &RequestedJob, existing: &Existing) {
         let (chain, trace) = (existing.chain, existing.trace.as_ref());
-        each(&self.observers, |observer| observer.existed(traced, about, chain, trace));
+        job.each(|traced, about| {
+            each(&self.observers, |observer| observer.existed(traced, about, chain, trace));
+        });
     }
 
-    /// Notifies the observers that no event will report the item they were asked about.
-    pub(super) fn unreported(&self, traced: Traced, about: &About) {
-        each(&self.observers, |observer| observer.unreported(traced, about));
+    /// Notifies the observers that no event will report the items they were asked about.
+    pub(super) fn unreported(&self, job: &RequestedJob) {
+        job.each(|traced, about| each(&self.observers, |observer| observer.unreported(traced, about)));
     }
 
     /// Publishes hints in the background, in order. Call this only after the commit.
@@ -323,7 +345,7 @@ impl Dispatcher {
     }
 
     /// Returns which processes hints arrive from.
-    pub(super) fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> Reach {
         self.notifier.reach()
     }
 

@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn messages_round_trip_and_unknown_kinds_are_accepted() {
-        let news = EventMessage { error: Some("\"ä\"".into()), ..EventMessage::missed(7) };
-        assert_eq!(EventMessage::decode(&news.encode()), Some(news));
+        let message = EventMessage { error: Some("\"ä\"".into()), ..EventMessage::missed(7) };
+        assert_eq!(EventMessage::decode(&message.encode()), Some(message));
         let newer = br#"{"what":"something-new","colour":"red"}"#;
-        assert_eq!(EventMessage::decode(newer).map(|news| news.what), Some(EventKind::Unknown));
+        assert_eq!(EventMessage::decode(newer).map(|message| message.what), Some(EventKind::Unknown));
         assert_eq!(EventMessage::decode(b"not a message"), None);
     }
 

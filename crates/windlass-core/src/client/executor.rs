@@ -39,13 +39,13 @@ pub(super) trait Executor: Send {
 impl<S: Store + ?Sized> Executor for &Client<S> {
     fn send<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
         let Shared { store, dispatcher, .. } = &*self.shared;
-        // Not known to the reply: a command of a client has one result per item.
+        // Counted in the request: the reply to a client's command has one result per item.
         let items = |_: &R::Reply| request.items();
         dispatcher.measured(R::NAME, items, send(&**store, request))
     }
 
     fn announce(&mut self, note: impl FnOnce(&mut Announcements)) {
-        let mut announcements = Announcements::new(&self.shared.dispatcher);
+        let mut announcements = Announcements::committed(&self.shared.dispatcher);
         note(&mut announcements);
         announcements.send(&self.shared.dispatcher);
     }
@@ -105,7 +105,7 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
             match self.create_shared(new).await {
                 Ok(created) => {
                     let missing = Why::of(&created).map(|why| (chain, why));
-                    drop(dispatcher.retain_written(traces, missing.as_slice()).into_items());
+                    drop(dispatcher.retain_written(traces, missing.as_slice()).into_jobs());
                     Ok(created)
                 }
                 Err(error) => {

@@ -11,11 +11,11 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::timeout;
 
 use super::outbox::Outbox;
-use super::send::{send, send_repeatedly};
+use super::send::{Repeat, send, send_repeatedly};
 use super::{Announcements, Dispatcher};
 use crate::command::{
-    Cancel, CancelMode, ChangeSchedules, DueSchedules, GetChains, GetSchedules, PutSchedule, ScheduleAction,
-    ScheduleChange, ScheduleChanged, ScheduleRecord, ScheduleTarget, Target,
+    Cancel, CancelMode, ChangeSchedules, DueSchedules, GetChains, GetSchedules, PutSchedule, Request,
+    ScheduleAction, ScheduleChange, ScheduleChanged, ScheduleRecord, ScheduleTarget, Target,
 };
 use crate::error::Result;
 use crate::id::{ChainId, RequestId, ScheduleId};
@@ -32,7 +32,7 @@ const DUE_MAX: u32 = 100;
 const PAGES_MAX: usize = 200;
 /// The largest total size of the texts and inputs in one command, in bytes.
 const CHANGES_MAX_BYTES: usize = 4 * 1024 * 1024;
-/// How often a schedule is visited again to record a closed run, if others change it at the same time. After
+/// How often a schedule is visited again to record a closed run, if another worker changes it at the same time. After
 /// that, the next check records the outcome.
 const CONFLICTS_MAX: u32 = 10;
 /// How long the record of closed runs waits for a pass over the due schedules. A pass over 20,000 schedules takes longer: then
@@ -54,14 +54,14 @@ pub(crate) struct Pass {
     pub(crate) is_busy: bool,
 }
 
-/// What became of visited schedules.
+/// The results of visiting schedules.
 #[derive(Clone, Debug, Default)]
 struct Visited {
     /// Schedules that stay due: this program cannot read them, or an open transaction has locked them.
     left: HashSet<ScheduleId>,
     is_busy: bool,
     applied: u32,
-    /// Schedules that others changed at the same time.
+    /// Schedules that another worker changed at the same time.
     conflicts: Vec<ScheduleId>,
 }
 
@@ -88,27 +88,38 @@ pub(crate) async fn visit_due_page<S: Store + ?Sized>(store: &S, dispatcher: &Di
     visit_pages(store, dispatcher, 1).await.map(drop)
 }
 
+/// Sends a command, and reports the call to the observers.
+async fn measured<S: Store + ?Sized, R: Repeat>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    request: &R,
+) -> Result<R::Reply> {
+    dispatcher.measured(R::NAME, |_| request.items(), send(store, request)).await
+}
+
 async fn visit_pages<S: Store + ?Sized>(store: &S, dispatcher: &Dispatcher, max: usize) -> Result<Pass> {
     let _running = dispatcher.closed_runs.passes.begin();
     let (mut skip, mut total) = (0, Visited::default());
-    let (mut pages, mut is_second_look) = (0, false);
+    let (mut pages, mut is_second_pass) = (0, false);
     loop {
-        let reply = send(store, &DueSchedules { skip, max: DUE_MAX }).await?;
+        let reply = measured(store, dispatcher, &DueSchedules { skip, max: DUE_MAX }).await?;
         pages += 1;
         let mut schedules = reply.schedules;
         let is_full = count(schedules.len()) == DUE_MAX;
         if is_full && pages < max {
-            // If others have just handled some of the first page, this skips as many. A later round finds them.
-            let next = send(store, &DueSchedules { skip: skip + DUE_MAX, max: DUE_MAX }).await?;
+            // If another worker has just handled some schedules of the first page, this skips as many. A later pass finds
+            // them.
+            let next =
+                measured(store, dispatcher, &DueSchedules { skip: skip + DUE_MAX, max: DUE_MAX }).await?;
             pages += 1;
             schedules.extend(next.schedules);
         }
         let (known, mut rows): (Vec<_>, Vec<_>) =
             schedules.into_iter().partition(|row| total.left.contains(&row.id));
         let is_last = rows.is_empty() && !is_full;
-        if is_last && skip > 0 && !is_second_look && pages < max {
-            // Others may have handled a schedule that was left. Then as many others were skipped in its place.
-            (skip, is_second_look) = (0, true);
+        if is_last && skip > 0 && !is_second_pass && pages < max {
+            // If another worker handled a schedule that this pass left, the next due schedule was skipped instead.
+            (skip, is_second_pass) = (0, true);
             continue;
         }
         let left = total.left.len();
@@ -145,7 +156,7 @@ pub(crate) async fn visit_every<S: Store + ?Sized>(
     let mut after = None;
     loop {
         let request = crate::command::ListSchedules { after, max: DUE_MAX };
-        let reply = send(store, &request).await?;
+        let reply = measured(store, dispatcher, &request).await?;
         let Some(last) = reply.schedules.last() else { return Ok(()) };
         after = Some(last.name.clone());
         inspect(&reply.schedules);
@@ -153,7 +164,7 @@ pub(crate) async fn visit_every<S: Store + ?Sized>(
     }
 }
 
-/// Visits the schedules whose runs have closed. A schedule that others change at the same time is visited again: they may
+/// Visits the schedules whose runs have closed. A schedule that another worker changes is visited again: it may
 /// have read the status of its runs before.
 async fn visit_closed<S: Store + ?Sized>(
     store: &S,
@@ -167,7 +178,7 @@ async fn visit_closed<S: Store + ?Sized>(
         let mut visited = Visited::default();
         for ids in ids.chunks(SCHEDULE_PAGE_MAX) {
             let schedules = ids.iter().copied().map(ScheduleTarget::Id).collect();
-            let reply = send(store, &GetSchedules { schedules }).await?;
+            let reply = measured(store, dispatcher, &GetSchedules { schedules }).await?;
             let rows = reply.schedules.into_iter().flatten().collect();
             visit_all(store, dispatcher, (rows, closed), reply.now, &mut visited).await?;
         }
@@ -203,7 +214,7 @@ async fn visit_all<S: Store + ?Sized>(
     let watched = read
         .iter()
         .flat_map(|(_, definition, state)| state.watched_chains(definition.spec.overlap_policy(), now));
-    let statuses = statuses(store, watched.chain(closed.iter().copied())).await?;
+    let statuses = statuses(store, dispatcher, watched.chain(closed.iter().copied())).await?;
     let mut plans = Vec::with_capacity(read.len());
     for (row, definition, state) in read {
         let status = |chain| statuses.get(&chain).copied();
@@ -273,13 +284,14 @@ fn size(change: &ScheduleChange) -> usize {
 /// Returns the status of chains that schedules have started.
 async fn statuses<S: Store + ?Sized>(
     store: &S,
+    dispatcher: &Dispatcher,
     chains: impl Iterator<Item = ChainId>,
 ) -> Result<HashMap<ChainId, ChainStatus>> {
     let chains: Vec<_> = chains.collect::<BTreeSet<_>>().into_iter().collect();
     let mut statuses = HashMap::with_capacity(chains.len());
     for chains in chains.chunks(SCHEDULE_PAGE_MAX) {
         let targets = chains.iter().copied().map(Target::Chain).collect();
-        let reply = send(store, &GetChains { chains: targets }).await?;
+        let reply = measured(store, dispatcher, &GetChains { chains: targets }).await?;
         for (chain, record) in chains.iter().zip(reply.chains) {
             let status = match record.map(|record| record.closed) {
                 None => ChainStatus::Gone,
@@ -299,8 +311,8 @@ async fn apply<S: Store + ?Sized>(
     visited: &mut Visited,
 ) -> Result<()> {
     let request = ChangeSchedules { changes: plans.iter().map(|plan| plan.change.clone()).collect() };
-    let reply = send(store, &request).await?;
-    let mut announcements = Announcements::new(dispatcher);
+    let reply = measured(store, dispatcher, &request).await?;
+    let mut announcements = Announcements::committed(dispatcher);
     let mut cancelled = Vec::new();
     for (plan, changed) in plans.iter().zip(&reply.changes) {
         match changed {
@@ -320,8 +332,9 @@ async fn apply<S: Store + ?Sized>(
     announcements.send(dispatcher);
     if !cancelled.is_empty() {
         let request = Cancel { chains: cancelled, mode: CancelMode::Ask };
-        let reply = send_repeatedly(store, &request).await?;
-        let mut announcements = Announcements::new(dispatcher);
+        let call = send_repeatedly(store, &request);
+        let reply = dispatcher.measured(Cancel::NAME, |reply| reply.chains.len(), call).await?;
+        let mut announcements = Announcements::committed(dispatcher);
         announcements.ripple(&reply.ripple);
         reply.chains.iter().for_each(|cancelled| announcements.cancelled(*cancelled, &reply.ripple));
         announcements.send(dispatcher);

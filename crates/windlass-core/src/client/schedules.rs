@@ -24,7 +24,7 @@ use crate::schedule::{Definition, EncodedChain, ScheduleSpec, State, drop_paused
 use crate::store::{BoxFuture, Store, Transactional};
 use crate::time::Timestamp;
 pub(crate) use declare::{DECLARED_EVERY, Declaration, Declared, Declarer, is_noted};
-use edit::{Edit, Known, change, redefined};
+use edit::{Edit, StoredSchedule, change, redefined};
 pub use view::{Schedule, ScheduleDetails};
 
 /// How often a change is computed again after a conflict with another one.
@@ -86,9 +86,9 @@ impl Schedules<'_> {
 
     async fn put_encoded(&mut self, name: &str, spec: ScheduleSpec, job: EncodedChain) -> Result<()> {
         spec.check()?;
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
             let (spec, job) = (spec.clone(), job.clone());
-            let Some(Known { row, definition: known, state }) = known else {
+            let Some(StoredSchedule { row, definition: known, state }) = known else {
                 let definition = Definition { spec: spec.anchored(now), job, declaration: None };
                 return Ok(Some(Edit::redefined(definition, State::new(now))));
             };
@@ -145,8 +145,8 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn pause(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
-            let Some(Known { definition, mut state, .. }) = known else {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
+            let Some(StoredSchedule { definition, mut state, .. }) = known else {
                 return Err(not_found(name.as_ref()));
             };
             if state.paused_at.is_some() {
@@ -166,8 +166,8 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn resume(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
-            let Some(Known { row, definition, mut state }) = known else {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
+            let Some(StoredSchedule { row, definition, mut state }) = known else {
                 return Err(not_found(name.as_ref()));
             };
             let Some(paused_at) = state.paused_at.take() else { return Ok(None) };
@@ -187,8 +187,8 @@ impl Schedules<'_> {
     pub async fn run_now(&mut self, name: impl AsRef<str>) -> Result<ChainId> {
         // If a reply is lost and the schedule changes before the repeat, the run is found by this id.
         let (request, mut applied) = (RequestId::new(), None);
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
-            let Some(Known { row, definition, mut state }) = known else {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
+            let Some(StoredSchedule { row, definition, mut state }) = known else {
                 return Err(not_found(name.as_ref()));
             };
             applied = state.runs.iter().find(|run| run.request == Some(request)).map(|run| run.chain);
@@ -224,8 +224,8 @@ impl Schedules<'_> {
     ///
     /// [`ErrorKind::NotFound`] if the schedule is not stored.
     pub async fn accept(&mut self, name: impl AsRef<str>) -> Result<bool> {
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
-            let Some(Known { row, definition: known, state }) = known else {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
+            let Some(StoredSchedule { row, definition: known, state }) = known else {
                 return Err(not_found(name.as_ref()));
             };
             let Some(mut accepted) = known.accept() else { return Ok(None) };
@@ -270,12 +270,12 @@ impl Schedules<'_> {
     async fn change(
         &mut self,
         name: &str,
-        mut edit: impl FnMut(Option<Known<'_>>, Timestamp) -> Result<Option<Edit>>,
+        mut edit: impl FnMut(Option<StoredSchedule<'_>>, Timestamp) -> Result<Option<Edit>>,
     ) -> Result<Option<(Option<ChainId>, Option<Created>)>> {
         let name = ScheduleName::new(name)?;
         for _ in 0..TRIES {
             let (row, now) = self.row(&name).await?;
-            let known = row.as_ref().map(Known::decode).transpose()?;
+            let known = row.as_ref().map(StoredSchedule::decode).transpose()?;
             let Some(edit) = edit(known, now)? else { return Ok(None) };
             let chain = edit.chain;
             match self.send(change(&name, row.as_ref(), edit, now)?).await? {
@@ -320,7 +320,8 @@ fn not_found(name: &str) -> Error {
 }
 
 fn contended(name: &ScheduleName) -> Error {
-    let text = format!("the schedule `{name}` was changed by others {TRIES} times in a row: try again");
+    let text =
+        format!("the schedule `{name}` was changed by other programs {TRIES} times in a row: try again");
     Error::new(ErrorKind::Busy, text)
 }
 

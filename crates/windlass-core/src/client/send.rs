@@ -33,8 +33,8 @@ pub(super) async fn send<S: Store + ?Sized, R: Repeat>(store: &S, request: &R) -
 }
 
 /// Sends a command. Repeats it after a lost reply, even if the reply to the repeat may differ. For callers
-/// that ignore the reply.
-pub(super) async fn send_repeatedly<S: Store + ?Sized, R: Sendable>(
+/// that ignore the reply, and for commands of workers, which are all safe to repeat.
+pub(crate) async fn send_repeatedly<S: Store + ?Sized, R: Sendable>(
     store: &S,
     request: &R,
 ) -> Result<R::Reply> {
@@ -53,8 +53,8 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
     answered(request.clone().send(store)).await.map_err(|error| in_doubt(error, lost))
 }
 
-/// Returns the error of a repeated command. If the repeat was denied, an earlier try may have taken effect
-/// nevertheless, so the error must be of kind `Unavailable`.
+/// Returns the error of a repeated command. If the repeat was denied, an earlier try may still have taken
+/// effect, so the error must be of kind `Unavailable`.
 fn in_doubt(error: Error, lost: Option<Error>) -> Error {
     match lost {
         Some(lost) if error.kind() == ErrorKind::AccessDenied => {
@@ -65,10 +65,15 @@ fn in_doubt(error: Error, lost: Option<Error>) -> Error {
 }
 
 /// Awaits the store's reply to one try. Returns an error of kind `Unavailable` if there is none in time. The
-/// command may have taken effect nevertheless.
+/// command may still have taken effect.
 pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
-        let text = format!("the store did not answer within {ANSWER_LIMIT:?}: check that it is reachable");
+    answered_within(ANSWER_LIMIT, call).await
+}
+
+/// Like [`answered`], with another timeout.
+pub(crate) async fn answered_within<T>(limit: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(limit, call).await.unwrap_or_else(|_| {
+        let text = format!("the store did not answer within {limit:?}: check that it is reachable");
         Err(Error::new(ErrorKind::Unavailable, text))
     })
 }
@@ -95,7 +100,7 @@ impl BusyRetries {
 }
 
 /// A command that can call its method of the store.
-pub(super) trait Sendable: Request<Reply: Send> + Clone + Send + Sync + 'static {
+pub(crate) trait Sendable: Request<Reply: Send> + Clone + Send + Sync + 'static {
     fn send<S: Store + ?Sized>(self, store: &S) -> BoxFuture<'_, Result<Self::Reply>>;
 }
 
@@ -132,7 +137,9 @@ pub(super) trait Repeat: Sendable {
 macro_rules! queries {
     ($($request:ident,)*) => { $(impl Repeat for $request {})* };
 }
-queries! { Count, GetChains, GetJobs, ListAttempts, ListChains, ListDependents, ListJobs, ListWorkers, }
+queries! {
+    Count, GetChains, GetJobs, ListAttempts, ListChains, ListDependents, ListJobs, ListWorkers, NextDue,
+}
 
 /// Single items may be busy: `start::create` retries only those.
 impl Repeat for Create {

@@ -27,7 +27,7 @@ impl<'c, J: Entry> IntoFuture for Start<'c, J> {
 
 impl<S: ?Sized> Client<S> {
     /// Creates a chain in a batch with the chains of other callers. If the chain is busy, retries it in
-    /// batches of its own, so that it does not delay the other callers.
+    /// separate batches, so that it does not delay the other callers.
     pub(super) async fn create_shared(&self, new: NewChain) -> Result<Created> {
         let (mut batcher, mut retries) = (self.shared.starts.clone(), BusyRetries::new());
         loop {
@@ -71,13 +71,13 @@ async fn create_batch<S: Store + ?Sized>(
     let created = match dispatcher.measured(Create::NAME, |_| items, call).await {
         Ok(reply) => reply.chains,
         // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
-        // in a batch of its own, so that only that chain fails.
+        // in a separate batch, so that only that chain fails.
         Err(error) if error.kind() == ErrorKind::Busy && request.chains.len() > 1 => {
             vec![Created::Busy; request.chains.len()]
         }
         Err(error) => return Err(error),
     };
-    let mut announcements = Announcements::new(dispatcher);
+    let mut announcements = Announcements::committed(dispatcher);
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
     }

@@ -28,22 +28,28 @@ impl StoreTime {
 
     /// Returns the estimated time of the store. Before the first reply, this is the time of this machine.
     pub(crate) fn now(&self) -> Timestamp {
+        self.at(Instant::now())
+    }
+
+    /// Returns the estimated time of the store at this time, which has just been read.
+    pub(crate) fn at(&self, now: Instant) -> Timestamp {
         match self.at_creation.load(Ordering::Relaxed) {
-            // Read each time: the clock of this machine may be corrected meanwhile.
+            // Read each time: the clock of this machine may have been corrected.
             UNKNOWN => Timestamp::now(),
             at_creation => {
-                Timestamp::from_millis(at_creation.saturating_add(self.elapsed())).unwrap_or_default()
+                Timestamp::from_millis(at_creation.saturating_add(self.until(now))).unwrap_or_default()
             }
         }
     }
 
     /// Notes the time that a reply contains, which has just arrived.
     pub(crate) fn learn(&self, now: Timestamp) {
-        self.at_creation.store(now.as_millis().saturating_sub(self.elapsed()), Ordering::Relaxed);
+        self.at_creation.store(now.as_millis().saturating_sub(self.until(Instant::now())), Ordering::Relaxed);
     }
 
-    fn elapsed(&self) -> i64 {
-        i64::try_from(self.created_at.elapsed().as_millis()).unwrap_or(i64::MAX)
+    /// Returns the milliseconds from `created_at` until then.
+    fn until(&self, then: Instant) -> i64 {
+        i64::try_from(then.saturating_duration_since(self.created_at).as_millis()).unwrap_or(i64::MAX)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Requests trace contexts from the observers before a write.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::Dispatcher;
 use crate::command::{Created, Existing, NewChain, NewJob, NextJob, Outcome, Settled, Step};
-use crate::id::ChainId;
-use crate::name::TraceContext;
-use crate::observer::{About, Traced};
+use crate::id::{ChainId, JobId};
+use crate::name::{TraceContext, TypeName};
+use crate::observer::{About, AboutJob, Traced};
+use crate::time::Timestamp;
 
 /// The items for which trace contexts were requested. The observers are notified of those for which no event follows.
 ///
@@ -14,8 +15,22 @@ use crate::observer::{About, Traced};
 #[derive(Debug, Default)]
 #[must_use = "the observers must learn what became of the items"]
 pub(crate) struct RequestedTraces {
-    items: Vec<(Traced, About)>,
+    jobs: Vec<RequestedJob>,
     dispatcher: Weak<Dispatcher>,
+}
+
+/// A job for which trace contexts were requested. Most are written, and then nobody reads this: so it is small.
+#[derive(Debug)]
+pub(crate) struct RequestedJob {
+    at: Timestamp,
+    job: (JobId, TypeName),
+    chain: (ChainId, TypeName),
+    /// Whether a context was requested for the chain that the job starts.
+    has_chain: bool,
+    /// Whether a context was requested for the job itself.
+    has_job: bool,
+    /// The chains whose waits a context was requested for.
+    waits: Vec<ChainId>,
 }
 
 /// A chain for which no event follows, and why.
@@ -33,18 +48,44 @@ pub(super) enum Why<'a> {
 }
 
 impl RequestedTraces {
-    /// Returns the items. Dropping them notifies nobody.
-    pub(super) fn into_items(mut self) -> Vec<(Traced, About)> {
-        std::mem::take(&mut self.items)
+    /// Returns the jobs. Dropping them sends no notification.
+    pub(super) fn into_jobs(mut self) -> Vec<RequestedJob> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl RequestedJob {
+    fn new(about: &About) -> Self {
+        Self {
+            at: about.at,
+            job: (about.job, about.job_type.clone()),
+            chain: (about.chain, about.chain_type.clone()),
+            has_chain: false,
+            has_job: false,
+            waits: Vec::new(),
+        }
+    }
+
+    /// Calls `call` with each item, in the order of the requests.
+    pub(super) fn each(&self, mut call: impl FnMut(Traced, &About)) {
+        let about = About::new(self.at, Arc::new(AboutJob::new(self.job.clone(), self.chain.clone())));
+        let chain = self.has_chain.then_some(Traced::Chain);
+        let job = self.has_job.then_some(Traced::Job);
+        let waits = self.waits.iter().map(|chain| Traced::Wait(*chain));
+        chain.into_iter().chain(job).chain(waits).for_each(|traced| call(traced, &about));
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.has_chain && !self.has_job && self.waits.is_empty()
     }
 }
 
 impl Drop for RequestedTraces {
     fn drop(&mut self) {
-        if !self.items.is_empty()
+        if !self.jobs.is_empty()
             && let Some(dispatcher) = self.dispatcher.upgrade()
         {
-            self.items.iter().for_each(|(traced, about)| dispatcher.unreported(*traced, about));
+            self.jobs.iter().for_each(|job| dispatcher.unreported(job));
         }
     }
 }
@@ -72,7 +113,8 @@ impl Dispatcher {
     pub(super) fn request_traces(&self, chains: &mut [NewChain]) -> RequestedTraces {
         let mut traces = self.no_traces();
         if self.is_observed() {
-            chains.iter_mut().for_each(|new| self.fill_chain(new, &mut traces));
+            traces.jobs.reserve(chains.len());
+            self.fill_chains(chains, self.now(), &mut traces);
         }
         traces
     }
@@ -107,9 +149,10 @@ impl Dispatcher {
                     Step::Complete { create, .. } => self.fill_end(None, create, &about, &mut traces),
                     Step::Continue { next, create } => {
                         self.fill_end(Some(next), create, &about, &mut traces);
-                        about.job = next.id;
-                        about.job_type.clone_from(&next.job.job_type);
-                        about.trace.clone_from(&next.job.trace);
+                        let shared = about.shared_mut();
+                        shared.job = next.id;
+                        shared.job_type.clone_from(&next.job.job_type);
+                        shared.trace.clone_from(&next.job.trace);
                     }
                     Step::Fail { .. } => {}
                 }
@@ -120,7 +163,7 @@ impl Dispatcher {
 
     /// Notifies the observers that none of the items were written.
     pub(crate) fn rolled_back(&self, traces: RequestedTraces) {
-        traces.into_items().iter().for_each(|(traced, about)| self.untrace(*traced, about));
+        traces.into_jobs().iter().for_each(|job| self.untrace(job));
     }
 
     /// Notifies the observers of the items of chains in `missing`. Returns the other items.
@@ -129,17 +172,20 @@ impl Dispatcher {
         mut traces: RequestedTraces,
         missing: &[Unreported<'_>],
     ) -> RequestedTraces {
-        traces.items.retain(|(traced, about)| !self.is_missing(*traced, about, missing));
+        if !missing.is_empty() {
+            traces.jobs.retain(|job| !self.is_missing(job, missing));
+        }
         traces
     }
 
-    /// Whether the item's chain is in `missing`. If so, notifies the observers.
-    pub(super) fn is_missing(&self, traced: Traced, about: &About, missing: &[Unreported<'_>]) -> bool {
-        let Some((_, why)) = missing.iter().find(|(chain, _)| *chain == about.chain) else { return false };
+    /// Whether the job's chain is in `missing`. If so, notifies the observers.
+    pub(super) fn is_missing(&self, job: &RequestedJob, missing: &[Unreported<'_>]) -> bool {
+        let is_its = |(chain, _): &&Unreported<'_>| *chain == job.chain.0;
+        let Some((_, why)) = missing.iter().find(is_its) else { return false };
         match why {
-            Why::Existed(existing) => self.existed(traced, about, existing),
-            Why::Refused => self.untrace(traced, about),
-            Why::Repeated => self.unreported(traced, about),
+            Why::Existed(existing) => self.existed(job, existing),
+            Why::Refused => self.untrace(job),
+            Why::Repeated => self.unreported(job),
         }
         true
     }
@@ -150,7 +196,7 @@ impl Dispatcher {
         match settled {
             Settled::Applied(applied) => {
                 let missing = not_created(outcome.carried(), &applied.created);
-                drop(self.retain_written(traces, &missing).into_items());
+                drop(self.retain_written(traces, &missing).into_jobs());
             }
             // The reply of the first call was lost, and with it which of the chains are new.
             _ => drop(traces),
@@ -158,7 +204,7 @@ impl Dispatcher {
     }
 
     fn no_traces(&self) -> RequestedTraces {
-        RequestedTraces { items: Vec::new(), dispatcher: self.weak() }
+        RequestedTraces { jobs: Vec::new(), dispatcher: self.weak() }
     }
 
     fn fill_end(
@@ -168,48 +214,73 @@ impl Dispatcher {
         about: &About,
         traces: &mut RequestedTraces,
     ) {
-        create.iter_mut().for_each(|new| self.fill_chain(new, traces));
+        self.fill_chains(create, about.at, traces);
         if let Some(next) = next {
-            let mut planned = About::new(
-                about.at,
-                (next.id, next.job.job_type.clone()),
-                (about.chain, about.chain_type.clone()),
-            );
-            planned.chain_trace.clone_from(&about.chain_trace);
-            planned.cause_traces.extend(about.trace.clone());
-            self.fill_job(&mut next.job, planned, traces);
+            let job = (next.id, next.job.job_type.clone());
+            let planned = AboutJob {
+                chain_trace: about.chain_trace.clone(),
+                cause_traces: about.trace.clone().into_iter().collect(),
+                ..AboutJob::new(job, (about.chain, about.chain_type.clone()))
+            };
+            let mut about = About::new(about.at, Arc::new(planned));
+            let planned = RequestedJob::new(&about);
+            self.fill_job(&mut next.job, &mut about, planned, traces);
         }
     }
 
-    fn fill_chain(&self, new: &mut NewChain, traces: &mut RequestedTraces) {
-        let job_type = &new.job.job_type;
-        let mut about =
-            About::new(self.now(), (new.id.first_job(), job_type.clone()), (new.id, job_type.clone()));
-        self.fill(&mut new.trace, Traced::Chain, &about, traces);
-        about.chain_trace.clone_from(&new.trace);
-        self.fill_job(&mut new.job, about, traces);
-    }
-
-    fn fill_job(&self, job: &mut NewJob, mut about: About, traces: &mut RequestedTraces) {
-        self.fill(&mut job.trace, Traced::Job, &about, traces);
-        about.trace.clone_from(&job.trace);
-        for blocker in &mut job.blockers {
-            self.fill(&mut blocker.trace, Traced::Wait(blocker.chain), &about, traces);
+    fn fill_chains(&self, chains: &mut [NewChain], now: Timestamp, traces: &mut RequestedTraces) {
+        let Some(first) = chains.first() else { return };
+        // All chains share one description, which is changed in place: a call may start thousands.
+        let job_type = &first.job.job_type;
+        let shared = AboutJob::new((first.id.first_job(), job_type.clone()), (first.id, job_type.clone()));
+        let mut about = About::new(now, Arc::new(shared));
+        for new in chains {
+            self.fill_chain(new, &mut about, traces);
         }
     }
 
-    fn fill(
+    fn fill_chain(&self, new: &mut NewChain, about: &mut About, traces: &mut RequestedTraces) {
+        let shared = about.shared_mut();
+        (shared.job, shared.chain) = (new.id.first_job(), new.id);
+        (shared.trace, shared.chain_trace) = (None, None);
+        if shared.job_type != new.job.job_type {
+            shared.job_type.clone_from(&new.job.job_type);
+            shared.chain_type.clone_from(&new.job.job_type);
+        }
+        let mut job = RequestedJob::new(about);
+        job.has_chain = self.fill(&mut new.trace, Traced::Chain, about);
+        about.shared_mut().chain_trace.clone_from(&new.trace);
+        self.fill_job(&mut new.job, about, job, traces);
+    }
+
+    fn fill_job(
         &self,
-        trace: &mut Option<TraceContext>,
-        traced: Traced,
-        about: &About,
+        new: &mut NewJob,
+        about: &mut About,
+        mut job: RequestedJob,
         traces: &mut RequestedTraces,
     ) {
-        if trace.is_none() {
-            *trace = self.trace_context(traced, about);
-            // Even without a context: the observers were called, and must be notified if the item is not
-            // written.
-            traces.items.push((traced, about.clone()));
+        job.has_job = self.fill(&mut new.trace, Traced::Job, about);
+        if !new.blockers.is_empty() {
+            about.shared_mut().trace.clone_from(&new.trace);
         }
+        for blocker in &mut new.blockers {
+            if self.fill(&mut blocker.trace, Traced::Wait(blocker.chain), about) {
+                job.waits.push(blocker.chain);
+            }
+        }
+        if !job.is_empty() {
+            traces.jobs.push(job);
+        }
+    }
+
+    /// Fills a missing trace context. Returns whether the observers were called: then they must be notified if the item
+    /// is not written, even if they returned no context.
+    fn fill(&self, trace: &mut Option<TraceContext>, traced: Traced, about: &About) -> bool {
+        let is_missing = trace.is_none();
+        if is_missing {
+            *trace = self.trace_context(traced, about);
+        }
+        is_missing
     }
 }

@@ -42,7 +42,7 @@ pub struct Tx<S: Transactional> {
 
 impl<S: Transactional> Tx<S> {
     pub(super) async fn begin(client: &Client<S>) -> Result<Self> {
-        let tx = Transaction::Own(client.store().begin().await?);
+        let tx = Transaction::Own(client.measured("begin", client.store().begin()).await?);
         let announcements = Held::Own(Announcements::new(&client.shared.dispatcher));
         Ok(Self { inside: Some(InTx { client: client.clone(), tx, is_open: true, announcements }) })
     }
@@ -56,7 +56,7 @@ impl<S: Transactional> Tx<S> {
     /// was committed. The rollback hooks run after any error.
     pub async fn commit(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
-        match client.store().commit(tx).await {
+        match client.commit_tx(tx).await {
             Ok(()) => announcements.send(&client.shared.dispatcher),
             Err(error) => {
                 announcements.roll_back(&client.shared.dispatcher);
@@ -69,7 +69,7 @@ impl<S: Transactional> Tx<S> {
     /// Rolls the transaction back and discards its changes.
     pub async fn rollback(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
-        let rolled_back = client.store().rollback(tx).await;
+        let rolled_back = client.roll_back_tx(tx).await;
         announcements.roll_back(&client.shared.dispatcher);
         rolled_back
     }
@@ -81,6 +81,27 @@ impl<S: Transactional> Tx<S> {
             }
             _ => None,
         }
+    }
+}
+
+impl<S: Transactional> Client<S> {
+    /// Commits a transaction, and reports the call to the observers.
+    pub(crate) async fn commit_tx(&self, tx: S::Tx) -> Result<()> {
+        self.measured("commit", self.store().commit(tx)).await
+    }
+
+    /// Rolls a transaction back, and reports the call to the observers.
+    pub(crate) async fn roll_back_tx(&self, tx: S::Tx) -> Result<()> {
+        self.measured("rollback", self.store().rollback(tx)).await
+    }
+
+    /// Awaits a call to the store that concerns one transaction, and reports it to the observers.
+    pub(crate) async fn measured<T>(
+        &self,
+        command: &'static str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.shared.dispatcher.measured(command, |_| 1, call).await
     }
 }
 
@@ -255,7 +276,7 @@ impl<'a, S: Transactional> InTx<'a, S> {
 
     /// Returns the connection of the transaction, on which the application runs its own statements.
     pub fn tx(&mut self) -> S::Connection<'_> {
-        // The caller may end the transaction with a statement of its own, so check it before the next
+        // The caller may end the transaction with its own statement, so check it before the next
         // command.
         self.is_open = false;
         S::connection(self.tx.tx())
@@ -267,7 +288,8 @@ impl<'a, S: Transactional> InTx<'a, S> {
     ///
     /// If the caller commits the transaction itself, the client cannot always distinguish a commit from a rollback: for
     /// example if no command wrote anything, or if another client changed the same job immediately afterwards. In that
-    /// case neither this hook nor an [`after_rollback`](Self::after_rollback) hook runs.
+    /// case neither this hook nor an [`after_rollback`](Self::after_rollback) hook runs, and observers do not receive
+    /// the events of the change. Workers and waits are still notified.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }

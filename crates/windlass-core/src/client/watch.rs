@@ -18,7 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::send::send;
 use super::{Announcements, Client, announce};
 use crate::command::{
-    Cancelled, CompleteFromOutsideReply, Created, DeleteReply, GetJobs, Reply, Retried, TriggerReply,
+    Cancelled, CompleteFromOutsideReply, Created, DeleteReply, GetJobs, Reply, Retried, ScheduleChanged,
+    TriggerReply,
 };
 use crate::error::{ErrorKind, Result};
 use crate::id::{JobId, Version};
@@ -39,16 +40,16 @@ const INTERVALS: [(Duration, Duration); 2] = [
 /// The interval if even the youngest transaction is older than that.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The timeout of one question to the store.
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout of one query to the store.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The delay before a question that failed is repeated.
+/// The delay before a failed query is repeated.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of jobs in one query. Their inputs and outputs come with them.
 const QUERY_MAX: usize = 50;
 
-/// What a command has written, by which it is found out later whether the write was committed.
+/// A write of a command. It is compared with the store later, to find out whether it was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// The job was created.
@@ -90,8 +91,8 @@ impl Written {
 
     /// Compares the write with the job as it is stored after the end of the transaction.
     ///
-    /// Others may have changed the job since. A job that was created and is gone may have been deleted, and a job
-    /// with a higher version may have had the written state before: then the fate is unknown.
+    /// Another client may have changed the job since. If the job has a higher version, or a changed job is no longer
+    /// stored, the write may have been committed or not: its fate is unknown.
     fn fate(self, stored: Option<JobState>) -> Fate {
         match (self, stored) {
             (Self::Created(_), Some(_)) | (Self::Deleted(_), None) => Fate::Stored,
@@ -107,8 +108,7 @@ impl Written {
     }
 }
 
-/// One job that a command has written, or `None` if it wrote none. If it changed a job, the caller must ask for its
-/// version.
+/// One job that a command has written. If the job was changed, its version has to be queried.
 pub(super) enum WrittenJob {
     Created(JobId),
     Changed(JobId),
@@ -140,6 +140,13 @@ pub(super) fn written(reply: &Reply) -> Option<WrittenJob> {
         Reply::Delete(DeleteReply::Deleted(deleted)) => {
             deleted.chains.first().map(|chain| WrittenJob::Deleted(chain.chain.first_job()))
         }
+        // A change without a chain leaves no job to look for.
+        Reply::ChangeSchedules(reply) => reply.changes.iter().find_map(|changed| match changed {
+            ScheduleChanged::Applied { created: Some(Created::New { job, repeated: false }) } => {
+                Some(WrittenJob::Created(job.job))
+            }
+            _ => None,
+        }),
         _ => None,
     }
 }
@@ -300,7 +307,7 @@ impl<S: Transactional> Asking<S> {
     }
 
     async fn ends(&self, transactions: Vec<TxId>) -> Result<HashMap<TxId, TxEnd>> {
-        let ends = timeout(QUESTION_TIMEOUT, self.client.store().ends(transactions.clone())).await;
+        let ends = timeout(QUERY_TIMEOUT, self.client.store().ends(transactions.clone())).await;
         let ends = ends.unwrap_or_else(|_| Ok(vec![TxEnd::Open; transactions.len()]))?;
         Ok(transactions.into_iter().zip(ends).collect())
     }
@@ -310,7 +317,7 @@ impl<S: Transactional> Asking<S> {
         self.running.watcher.state().watched.clear();
     }
 
-    /// Announces the changes that are stored, then runs the hooks. They run on a thread of their own, so that a slow
+    /// Announces the changes that are stored, then runs the hooks. They run on a separate thread, so that a slow
     /// one does not delay the next announcements.
     ///
     /// # Errors
@@ -350,5 +357,26 @@ impl<S: Transactional> Asking<S> {
 impl fmt::Debug for Watcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watcher").field("watched", &self.state().watched.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod bound {
+    use super::*;
+    use crate::memory::MemoryStore;
+
+    /// Outside a runtime, so that no task asks for the ends.
+    #[test]
+    fn beyond_the_limit_the_oldest_transactions_are_forgotten() {
+        let client = Client::new(MemoryStore::new());
+        let count = u64::try_from(WATCHED_MAX).unwrap() + 3;
+        for tx in 1..=count {
+            watch(&client, TxId(tx), Announcements::default());
+        }
+        let state = client.shared.watcher.state();
+        let watched = |watched: Option<&Watched>| watched.map(|watched| watched.tx);
+        assert_eq!(state.watched.len(), WATCHED_MAX);
+        assert_eq!(watched(state.watched.front()), Some(TxId(4)));
+        assert_eq!(watched(state.watched.back()), Some(TxId(count)));
     }
 }

@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, JobId, Version, WorkerId};
 use crate::job::Job;
 use crate::name::{Key, TypeName};
-use crate::record::{ClosedAs, Status};
+use crate::record::{ChainRecord, ClosedAs, Status};
 use crate::refusal::Refusal;
 use crate::time::{Millis, Timestamp};
 
@@ -197,6 +197,24 @@ pub struct Delete {
     pub chains: Vec<Target>,
     /// Whether to also remove the chains that the removed jobs wait or waited for, recursively.
     pub cascade: bool,
+    /// The states of the chains as the caller has read them: the latest job of each chain. If set, the command is refused
+    /// if one of the chains to remove is in another state. Default: remove the chains in any state.
+    pub seen: Option<Vec<SeenJob>>,
+}
+
+/// The latest job of a chain, as the caller has read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenJob {
+    /// The job.
+    pub job: JobId,
+    /// The job's version.
+    pub version: Version,
+}
+
+impl From<&ChainRecord> for SeenJob {
+    fn from(chain: &ChainRecord) -> Self {
+        Self { job: chain.latest.id, version: chain.latest.version }
+    }
 }
 
 /// The reply to [`Delete`]: either all chains were removed, or none.

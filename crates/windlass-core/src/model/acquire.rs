@@ -45,7 +45,7 @@ impl<R: Rows> Execution<'_, R> {
     }
 
     /// Returns the first due jobs across all types.
-    fn due_jobs<'q>(&mut self, request: &'q Acquire) -> Result<Vec<Chosen<'q, R::Place>>> {
+    fn due_jobs<'q>(&mut self, request: &'q Acquire) -> Result<Vec<Chosen<'q, R::RowId>>> {
         let mut due = Vec::new();
         for quota in &request.types {
             if quota.max > 0 && !self.rows.is_paused(&quota.job_type)? {

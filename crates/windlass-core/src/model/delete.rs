@@ -1,21 +1,26 @@
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Execution, Rows};
-use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, check_items};
+use crate::command::{Delete, DeleteReply, Deleted, DeletedChain, SeenJob, check_items};
 use crate::error::Result;
 use crate::id::ChainId;
 use crate::limit::DELETE_MAX_CHAINS;
 use crate::refusal::Refusal;
 
-/// The maximum number of references that a refused delete reports.
-const REFERENCES_MAX: usize = 100;
+/// The maximum number of reasons that a refused delete reports.
+const REASONS_MAX: usize = 100;
 
 impl<R: Rows> Execution<'_, R> {
     pub(super) fn delete(&mut self, request: &Delete) -> Result<DeleteReply> {
         check_items("chains", request.chains.len())?;
+        check_items("jobs", request.seen.as_ref().map_or(0, Vec::len))?;
         let Some(chains) = self.chains_to_delete(request)? else {
             return Ok(DeleteReply::Refused(vec![Refusal::TooManyChains]));
         };
+        let changed = self.changed(&chains, request.seen.as_deref())?;
+        if !changed.is_empty() {
+            return Ok(DeleteReply::Refused(changed));
+        }
         let references = self.references(&chains)?;
         if !references.is_empty() {
             return Ok(DeleteReply::Refused(references));
@@ -61,6 +66,27 @@ impl<R: Rows> Execution<'_, R> {
         Ok(Some(chains))
     }
 
+    /// Returns the chains that are not in the state that the caller has read. Returns nothing if any state will do.
+    fn changed(&mut self, chains: &[ChainId], seen: Option<&[SeenJob]>) -> Result<Vec<Refusal>> {
+        let Some(seen) = seen else { return Ok(Vec::new()) };
+        let mut versions = HashMap::new();
+        for SeenJob { job, version } in seen {
+            versions.entry(*job).or_insert(*version);
+        }
+        let mut changed = Vec::new();
+        for chain in chains {
+            let Some(row) = self.rows.chain(*chain)? else { continue };
+            let latest = &self.latest(&row)?.job;
+            if versions.get(&latest.id) != Some(&latest.version) {
+                changed.push(Refusal::Changed(*chain));
+            }
+            if changed.len() == REASONS_MAX {
+                return Ok(changed);
+            }
+        }
+        Ok(changed)
+    }
+
     /// Returns the open jobs outside the set that depend on a chain in it.
     fn references(&mut self, chains: &[ChainId]) -> Result<Vec<Refusal>> {
         let deleted: HashSet<_> = chains.iter().collect();
@@ -70,7 +96,7 @@ impl<R: Rows> Execution<'_, R> {
                 if self.rows.job(by)?.is_some_and(|row| !deleted.contains(&row.job.chain)) {
                     references.push(Refusal::Needed { chain: *chain, by });
                 }
-                if references.len() == REFERENCES_MAX {
+                if references.len() == REASONS_MAX {
                     return Ok(references);
                 }
             }

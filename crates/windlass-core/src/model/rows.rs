@@ -21,8 +21,8 @@ use crate::time::Timestamp;
 /// From the first read to the commit, no other caller may write. Otherwise a decision could be based on a row that has
 /// changed since.
 pub trait Rows {
-    /// Where a due job is stored.
-    type Place: Copy;
+    /// Identifies the row of a due job.
+    type RowId: Copy;
 
     /// Returns a job.
     fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>>;
@@ -67,10 +67,10 @@ pub trait Rows {
     fn leased(&mut self, request: RequestId) -> Result<Vec<Arc<JobRow>>>;
 
     /// Returns the first pending jobs of a type that are due, by priority (highest first), due time and creation.
-    fn due(&mut self, job_type: &TypeName, now: Timestamp, max: usize) -> Result<Vec<Due<Self::Place>>>;
+    fn due(&mut self, job_type: &TypeName, now: Timestamp, max: usize) -> Result<Vec<Due<Self::RowId>>>;
 
     /// Returns the job of a [`Due`].
-    fn due_job(&mut self, due: Due<Self::Place>) -> Result<Option<Arc<JobRow>>>;
+    fn due_job(&mut self, due: Due<Self::RowId>) -> Result<Option<Arc<JobRow>>>;
 
     /// Returns the first running jobs of these types whose lease has expired, by expiry and creation, without the
     /// exceptions.
@@ -148,7 +148,7 @@ pub trait Rows {
     fn schedule_due_time(&mut self, skip: usize) -> Result<Option<Timestamp>>;
 }
 
-/// A pending job that is due, and where it is stored.
+/// A pending job that is due, and the id of its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Due<P> {
     /// The job's priority.
@@ -157,8 +157,8 @@ pub struct Due<P> {
     pub due_at: Timestamp,
     /// The job's creation number.
     pub seq: u64,
-    /// Where the job is stored.
-    pub place: P,
+    /// The id of the job's row.
+    pub row_id: P,
 }
 
 impl<P> Due<P> {

@@ -78,7 +78,7 @@ struct Mailbox {
     is_damaged: bool,
 }
 
-/// What a mailbox contained.
+/// The content of a mailbox.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) events: Vec<Bytes>,
@@ -194,7 +194,7 @@ impl Mailboxes {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the mailboxes of the other owners. Looks for new ones if the last search is older than
+    /// Returns the mailboxes of the other owners. Searches for new ones if the last search is older than
     /// [`REFRESH_INTERVAL`].
     fn others(&self) -> MutexGuard<'_, Others> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,7 +314,7 @@ mod tests {
         Mailboxes::new(folder.path().join("events"), folder.path().join("jobs.db"), owner)
     }
 
-    /// Makes the next call look for mailboxes.
+    /// Makes the next call search for mailboxes.
     fn refresh(mailboxes: &Mailboxes) {
         mailboxes.others.lock().unwrap().refreshed_at = None;
     }

@@ -59,7 +59,7 @@ pub enum Activity {
 pub struct StoreCall {
     /// The name of the [`Store`](crate::Store) method.
     pub command: &'static str,
-    /// The number of items in the reply, if the reply has a list of its own. Otherwise, the number in the request.
+    /// The number of items in the reply, if the reply has its own list. Otherwise, the number in the request.
     pub items: usize,
     /// How long the call took.
     pub took: Duration,

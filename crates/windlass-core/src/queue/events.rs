@@ -195,9 +195,9 @@ impl Reader {
             match self.subscription.next().await? {
                 Signal::Gap { missed } => return Some(QueueEvent::Missed { count: missed }),
                 Signal::Hint(Hint::Event(message)) => {
-                    let Some(news) = EventMessage::decode(&message) else { continue };
-                    if self.concerns(&news)
-                        && let Some(event) = self.read(news).await
+                    let Some(message) = EventMessage::decode(&message) else { continue };
+                    if self.concerns(&message)
+                        && let Some(event) = self.read(message).await
                     {
                         return Some(event);
                     }
@@ -207,26 +207,26 @@ impl Reader {
         }
     }
 
-    fn concerns(&self, news: &EventMessage) -> bool {
-        news.chain_type.as_ref().is_none_or(|chain_type| chain_type == self.name.as_str())
+    fn concerns(&self, message: &EventMessage) -> bool {
+        message.chain_type.as_ref().is_none_or(|chain_type| chain_type == self.name.as_str())
     }
 
-    async fn read(&self, mut news: EventMessage) -> Option<QueueEvent> {
-        Some(match news.what {
-            EventKind::ConsumerStarted => QueueEvent::Started { worker: news.worker? },
-            EventKind::ConsumerStopped => QueueEvent::Stopped { worker: news.worker? },
-            EventKind::Error => QueueEvent::Error { error: news.error.unwrap_or_default() },
-            EventKind::Missed => QueueEvent::Missed { count: news.missed.unwrap_or_default() },
+    async fn read(&self, mut message: EventMessage) -> Option<QueueEvent> {
+        Some(match message.what {
+            EventKind::ConsumerStarted => QueueEvent::Started { worker: message.worker? },
+            EventKind::ConsumerStopped => QueueEvent::Stopped { worker: message.worker? },
+            EventKind::Error => QueueEvent::Error { error: message.error.unwrap_or_default() },
+            EventKind::Missed => QueueEvent::Missed { count: message.missed.unwrap_or_default() },
             EventKind::Unknown => return None,
             EventKind::Completed | EventKind::Failed => {
                 // The message has neither the result nor the payload: notifiers limit its size.
-                match (self.record(&news).await, self.id(&mut news).await) {
-                    (Ok(record), Ok(id)) => of_closed(news, id?, record.map(|record| record.latest)),
+                match (self.record(&message).await, self.id(&mut message).await) {
+                    (Ok(record), Ok(id)) => of_closed(message, id?, record.map(|record| record.latest)),
                     _ => QueueEvent::Missed { count: 1 },
                 }
             }
-            _ => match self.id(&mut news).await {
-                Ok(id) => of_job(news, id?)?,
+            _ => match self.id(&mut message).await {
+                Ok(id) => of_job(message, id?)?,
                 Err(_) => QueueEvent::Missed { count: 1 },
             },
         })
@@ -236,18 +236,18 @@ impl Reader {
     ///
     /// A client that reaps or cancels does not know the id. It is queried here so that those operations need
     /// not wait for it.
-    async fn id(&self, news: &mut EventMessage) -> Result<Option<String>> {
-        if news.key.is_some() || news.chain.is_none() {
-            return Ok(news.key.take());
+    async fn id(&self, message: &mut EventMessage) -> Result<Option<String>> {
+        if message.key.is_some() || message.chain.is_none() {
+            return Ok(message.key.take());
         }
-        let record = self.record(news).await?;
+        let record = self.record(message).await?;
         let record = record.ok_or_else(|| Error::new(ErrorKind::NotFound, "the job is no longer stored"))?;
         Ok(record.key.map(|key| key.key.as_str().to_owned()))
     }
 
     /// Queries the job that an event concerns.
-    async fn record(&self, news: &EventMessage) -> Result<Option<ChainRecord>> {
-        match news.chain {
+    async fn record(&self, message: &EventMessage) -> Result<Option<ChainRecord>> {
+        match message.chain {
             Some(chain) => answered(self.client.chain(chain)).await,
             None => Ok(None),
         }
@@ -255,9 +255,9 @@ impl Reader {
 }
 
 /// Converts an event message about a job.
-fn of_job(news: EventMessage, id: String) -> Option<QueueEvent> {
-    let (attempt, error) = (news.attempt.unwrap_or_default(), news.error.unwrap_or_default());
-    Some(match news.what {
+fn of_job(message: EventMessage, id: String) -> Option<QueueEvent> {
+    let (attempt, error) = (message.attempt.unwrap_or_default(), message.error.unwrap_or_default());
+    Some(match message.what {
         EventKind::Created => QueueEvent::Queued { id },
         EventKind::Started => QueueEvent::Processing { id, attempt },
         EventKind::Retrying => QueueEvent::Failing { id, attempt, error },
@@ -269,11 +269,11 @@ fn of_job(news: EventMessage, id: String) -> Option<QueueEvent> {
 }
 
 /// Converts an event message about a job that has closed, and which is stored like this.
-fn of_closed(news: EventMessage, id: String, job: Option<JobRecord>) -> QueueEvent {
-    if matches!(news.what, EventKind::Completed) {
+fn of_closed(message: EventMessage, id: String, job: Option<JobRecord>) -> QueueEvent {
+    if matches!(message.what, EventKind::Completed) {
         return QueueEvent::Completed { id, result: job.and_then(|job| job.output) };
     }
-    let error = news.error.unwrap_or_default();
+    let error = message.error.unwrap_or_default();
     let kind = job.as_ref().map_or(FailureKind::Unknown, FailureKind::of);
     QueueEvent::Failed { id, error, kind, payload: job.map(|job| job.input) }
 }

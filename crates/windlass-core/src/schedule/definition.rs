@@ -20,7 +20,7 @@ use crate::time::{Millis, Timestamp};
 pub(crate) struct Definition {
     pub(crate) spec: ScheduleSpec,
     pub(crate) job: EncodedChain,
-    /// Who declared the schedule in code, if anybody did.
+    /// The declaration in a program's code, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) declaration: Option<Declaration>,
 }

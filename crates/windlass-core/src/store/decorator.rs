@@ -13,7 +13,7 @@ use crate::notifier::Notifier;
 /// [`Transactional`].
 ///
 /// A decorator can change a command before it forwards it, delay or fail it, change or drop the reply, or
-/// return a reply of its own. It must keep the contract of [`Store`], and in particular return the reply of
+/// return its own reply. It must keep the contract of [`Store`], and in particular return the reply of
 /// the command that was called. Another reply makes the call fail with an error of kind
 /// [`Corrupt`](crate::ErrorKind::Corrupt).
 ///

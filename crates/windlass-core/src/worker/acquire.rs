@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::settle::Settling;
 use super::slot::Outstanding;
 use super::task;
-use crate::client::{Announcements, answered};
+use crate::client::{Announcements, answered, send_repeatedly};
 use crate::command::{Acquire, AcquireReply, Acquired, DueTime, Outcome, Quota, Request};
 use crate::error::Result;
 use crate::id::RequestId;
@@ -110,8 +110,8 @@ impl<S: Store + ?Sized> Engine<S> {
                     slots.mark_leaving(settling, false);
                     return None;
                 }
-                // Keep the request before it is sent. If the call fails or is dropped, the store may have leased jobs
-                // all the same; repeating the request returns them.
+                // Keep the request before it is sent. If the call fails or is dropped, the store may still have
+                // leased jobs; repeating the request returns them.
                 slots.outstanding.push(Outstanding { acquire: acquire.clone(), quotas, is_in_flight: true });
                 acquire
             }
@@ -138,7 +138,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 return Ok(());
             }
             let Some((acquire, in_flight)) = self.request_jobs(all, &[]) else { return Ok(()) };
-            let call = self.client.store().acquire(acquire);
+            let call = send_repeatedly(self.client.store(), &acquire);
             let items = |reply: &AcquireReply| reply.jobs.len();
             let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
             in_flight.answered(reply);
@@ -158,7 +158,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 None => self.put_back(acquired),
             }
         }
-        let mut announcements = Announcements::new(self.dispatcher());
+        let mut announcements = Announcements::committed(self.dispatcher());
         announcements.ripple(&reply.ripple);
         announcements.send(self.dispatcher());
         count

@@ -2,14 +2,13 @@ use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use super::abort::{Abort, AbortSignal, Abortable};
 use super::followed::Followed;
 use crate::command::{Acquired, BlockerOutput};
 use crate::id::{Fence, JobId, Occurrence, WorkerId};
 use crate::name::{Key, WorkerName};
-use crate::observer::{About, AboutWorker};
+use crate::observer::{About, AboutJob, AboutWorker};
 use crate::record::{JobRecord, Retention};
 use crate::time::Timestamp;
 
@@ -26,7 +25,7 @@ pub(crate) struct HeldJob {
     pub(super) worker: AboutWorker,
     /// Asks the attempt to stop.
     pub(super) signal: AbortSignal,
-    /// What observers follow, if one wants to.
+    /// The attempt as observers follow it. Empty if none of them does.
     pub(super) followed: OnceLock<Followed>,
 }
 
@@ -46,28 +45,33 @@ impl HeldJob {
         (self.acquired.job.id, self.acquired.job.fence)
     }
 
-    /// Returns the job as events describe it, at this time of the store. Call this only if there is an event: it copies
-    /// much.
+    /// Returns the job as events describe it, at this time of the store.
     pub(crate) fn about(&self, at: Timestamp) -> About {
+        match self.followed.get() {
+            Some(followed) => followed.about(&self.acquired, at),
+            None => self.about_unfollowed(at),
+        }
+    }
+
+    /// Returns the job as events describe it, before observers follow it. Call this only if there is an event: it copies
+    /// much.
+    pub(super) fn about_unfollowed(&self, at: Timestamp) -> About {
         let Acquired { job, key, chain_trace, chain_created_at, .. } = &self.acquired;
-        let followed = self.followed.get();
-        About {
+        let shared = AboutJob {
             key: key.clone(),
             attempt: Some(job.attempt),
             delivery: Some(job.fence.acquired_since(job.created_at)),
             worker: Some(self.worker.id),
             worker_name: self.worker.name.clone(),
-            waited: Some(followed.map_or_else(|| self.waited(at), Followed::waited)),
-            ran: followed.map(Followed::ran),
-            chain_age: Some(at.since(*chain_created_at)),
             chain_trace: chain_trace.clone(),
-            ..About::of(at, job)
+            ..AboutJob::of(job)
+        };
+        About {
+            waited: Some(at.since(job.due_at)),
+            job_age: Some(at.since(job.created_at)),
+            chain_age: Some(at.since(*chain_created_at)),
+            ..About::new(at, Arc::new(shared))
         }
-    }
-
-    /// Returns how long the job was due, if its attempt starts at this time of the store.
-    pub(super) fn waited(&self, at: Timestamp) -> Duration {
-        at.since(self.acquired.job.due_at)
     }
 }
 

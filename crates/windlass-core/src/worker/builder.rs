@@ -20,7 +20,7 @@ use super::main_loop::{Loop, RECOVERY, hear_losses};
 use super::middleware::Middleware;
 use super::options::HandlerOptions;
 use super::schedule::{self, Declaration, Declarations, Program, program_name};
-use crate::client::{Client, EventKind, EventMessage, IntoPlan};
+use crate::client::{Client, EventKind, EventMessage, IntoPlan, send_repeatedly};
 use crate::clock::far;
 use crate::command::{Outcome, Retire, Settled};
 use crate::error::{Error, ErrorKind, Result};
@@ -183,7 +183,7 @@ impl<S: Store + ?Sized> Worker<S> {
     /// Returns a handle for health and readiness checks of the worker, before and after it is started.
     #[must_use]
     pub fn probe(&self) -> Probe {
-        Probe::new(Arc::clone(&self.health))
+        Probe::new(&self.health, &self.client.shared.dispatcher)
     }
 
     /// Runs jobs of one type with this handler. A worker acquires only jobs of types that it has handlers for.
@@ -387,7 +387,7 @@ impl<S: Store + ?Sized> Running<S> {
     /// Returns a handle for health and readiness checks. It remains usable after the worker has stopped.
     #[must_use]
     pub fn probe(&self) -> Probe {
-        Probe::new(Arc::clone(&self.engine.health))
+        Probe::new(&self.engine.health, &self.engine.client.shared.dispatcher)
     }
 
     /// Returns how many jobs the worker has found by polling, without a notification. If this number grows steadily,
@@ -456,7 +456,9 @@ impl<S: Store + ?Sized> Running<S> {
         // Not earlier: until here, handlers still run and need their leases.
         self.keepers.iter().for_each(JoinHandle::abort);
         if engine.client.store().capabilities().has(Capability::Workers) {
-            let _ = timeout_at(last_call(), engine.client.store().retire(Retire { worker: engine.id })).await;
+            // If it fails, the worker is listed until the TTL of its latest heartbeat has passed.
+            let retire = Retire { worker: engine.id };
+            let _ = timeout_at(last_call(), send_repeatedly(engine.client.store(), &retire)).await;
         }
         engine.dispatcher().observe(&Event::WorkerStopped(engine.about()));
         engine.publish_consumer_event(EventKind::ConsumerStopped);

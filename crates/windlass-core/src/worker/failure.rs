@@ -86,7 +86,7 @@ impl StdError for RetryAfter {
     }
 }
 
-/// What [`Fatal`] and [`RetryAfter`] wrap.
+/// The error that [`Fatal`] and [`RetryAfter`] wrap.
 ///
 /// It is a separate type, and their source, because a boxed `anyhow::Error` hides the type of its outermost error. A
 /// downcast does not find that error, but it finds the source.

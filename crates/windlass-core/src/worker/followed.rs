@@ -16,32 +16,43 @@ use super::any_attempt::HeldJob;
 use super::ended::Ended;
 use super::hooks::Stage;
 use crate::client::Dispatcher;
-use crate::observer::AttemptScope;
+use crate::command::Acquired;
+use crate::observer::{About, AttemptScope, Event};
 use crate::store::BoxFuture;
+use crate::time::Timestamp;
 
-/// What observers follow of an attempt: when it started, and their scopes. Absent if no observer wants events.
+/// An attempt as observers follow it: when it started, and their scopes. Absent if no observer wants events.
 pub(crate) struct Followed {
     started_at: Instant,
-    waited: Duration,
+    /// The attempt as it started.
+    about: About,
+    /// Whether there may be a subscriber to events.
+    is_watched: bool,
     /// How long the handler ran, once it has ended. Its settlement does not count.
     ran: OnceLock<Duration>,
-    scopes: Vec<Box<dyn AttemptScope>>,
+    scopes: Few<Box<dyn AttemptScope>>,
     has_ended: AtomicBool,
 }
 
 impl Followed {
-    /// Returns how long the job was due before the attempt started.
-    pub(super) const fn waited(&self) -> Duration {
-        self.waited
+    /// Returns the job as events describe it, at this time of the store.
+    pub(super) fn about(&self, acquired: &Acquired, at: Timestamp) -> About {
+        About {
+            at,
+            ran: Some(self.ran()),
+            job_age: Some(at.since(acquired.job.created_at)),
+            chain_age: Some(at.since(acquired.chain_created_at)),
+            ..self.about.clone()
+        }
     }
 
     /// Returns how long the handler has run, or how long it ran if it has ended.
-    pub(super) fn ran(&self) -> Duration {
+    fn ran(&self) -> Duration {
         self.ran.get().copied().unwrap_or_else(|| self.started_at.elapsed())
     }
 
     fn each(&self, mut call: impl FnMut(&dyn AttemptScope)) {
-        for scope in &self.scopes {
+        for scope in self.scopes.iter() {
             let _ = catch_unwind(AssertUnwindSafe(|| call(&**scope)));
         }
     }
@@ -49,7 +60,7 @@ impl Followed {
 
 impl Drop for Followed {
     fn drop(&mut self) {
-        for scope in self.scopes.drain(..) {
+        while let Some(scope) = self.scopes.pop() {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(scope)));
         }
     }
@@ -58,14 +69,23 @@ impl Drop for Followed {
 impl HeldJob {
     /// Starts to follow the attempt, if an observer wants to.
     pub(super) fn follow(&self, dispatcher: &Dispatcher) {
-        if !dispatcher.is_observed() {
+        let (is_observed, is_watched) = dispatcher.wants_events();
+        if !is_observed {
             return;
         }
-        let now = dispatcher.now();
-        let scopes = if dispatcher.is_measured() { dispatcher.attempt(&self.about(now)) } else { Vec::new() };
-        let (started_at, waited) = (Instant::now(), self.waited(now));
+        let started_at = Instant::now();
+        let about = self.about_unfollowed(dispatcher.time().at(started_at));
+        let scopes = if dispatcher.is_measured() { dispatcher.attempt(&about) } else { Few::default() };
         let (ran, has_ended) = (OnceLock::new(), AtomicBool::new(false));
-        let _ = self.followed.set(Followed { started_at, waited, ran, scopes, has_ended });
+        let _ = self.followed.set(Followed { started_at, about, is_watched, ran, scopes, has_ended });
+    }
+
+    /// Reports that the attempt started, if an observer follows it.
+    pub(super) fn report_start(&self, dispatcher: &Dispatcher) {
+        if let Some(followed) = self.followed.get() {
+            let about = About { ran: Some(Duration::ZERO), ..followed.about.clone() };
+            dispatcher.report(&Event::AttemptStarted(about), followed.is_watched);
+        }
     }
 
     /// Notes that the handler has ended: from here on, the attempt is settled.
@@ -82,7 +102,7 @@ impl HeldJob {
 
     /// Enters the scopes until the returned values are dropped.
     pub(super) fn enter(&self) -> Entered {
-        let mut entered = Entered(Vec::new());
+        let mut entered = Entered(Few::default());
         if let Some(followed) = self.followed.get() {
             followed.each(|scope| entered.0.extend(scope.enter()));
         }
@@ -91,11 +111,18 @@ impl HeldJob {
 
     /// Notifies the scopes of the end of the attempt.
     pub(super) fn end(&self, dispatcher: &Dispatcher, ended: &Ended) {
+        if self.has_scopes() {
+            self.end_at(dispatcher.now(), ended);
+        }
+    }
+
+    /// Notifies the scopes of the end of the attempt at this time of the store.
+    pub(super) fn end_at(&self, at: Timestamp, ended: &Ended) {
         let Some(followed) = self.followed.get().filter(|followed| !followed.scopes.is_empty()) else {
             return;
         };
         if !followed.has_ended.swap(true, Ordering::AcqRel) {
-            let about = self.about(dispatcher.now());
+            let about = followed.about(&self.acquired, at);
             followed.each(|scope| scope.ended(&about, ended));
         }
     }
@@ -112,8 +139,43 @@ impl HeldJob {
     }
 }
 
-/// What the scopes set while the attempt is polled. Dropped in reverse order.
-pub(super) struct Entered(Vec<Box<dyn Any>>);
+/// A list that seldom has more than one item, and needs no allocation for the first one.
+pub(crate) struct Few<T> {
+    first: Option<T>,
+    others: Vec<T>,
+}
+
+impl<T> Few<T> {
+    pub(crate) fn extend(&mut self, item: Option<T>) {
+        match item {
+            Some(item) if self.first.is_some() => self.others.push(item),
+            Some(item) => self.first = Some(item),
+            None => {}
+        }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &T> {
+        self.first.iter().chain(&self.others)
+    }
+
+    /// Removes the last item.
+    fn pop(&mut self) -> Option<T> {
+        self.others.pop().or_else(|| self.first.take())
+    }
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+}
+
+/// The guards that the scopes set while the attempt is polled. Dropped in reverse order.
+pub(super) struct Entered(Few<Box<dyn Any>>);
 
 impl Drop for Entered {
     fn drop(&mut self) {

@@ -123,9 +123,10 @@ impl<S: Store + ?Sized> Handlers<S> {
     ///
     /// ```
     /// use windlass::command::Outcome;
+    /// use windlass::name::TypeName;
     /// use windlass::record::Payload;
     /// use windlass::worker::AnyAttempt;
-    /// use windlass::{BoxError, HandlerOptions, Handlers, MemoryStore, TypeName};
+    /// use windlass::{BoxError, HandlerOptions, Handlers, MemoryStore};
     ///
     /// async fn shout(attempt: AnyAttempt) -> Result<Outcome, BoxError> {
     ///     let text: String = attempt.job().input.decode()?;

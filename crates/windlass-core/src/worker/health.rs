@@ -1,10 +1,12 @@
 //! Whether a running worker can acquire jobs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 
+use crate::client::Dispatcher;
 use crate::error::Error;
+use crate::notifier::Reach;
 
 /// Why a running worker cannot acquire jobs. See [`Probe::health`].
 #[derive(Clone, Debug)]
@@ -33,11 +35,15 @@ impl std::error::Error for Unhealthy {
 /// Reports whether a worker can run jobs, for the probes of an orchestrator. Cheap to clone. See
 /// [`Running::probe`](super::Running::probe).
 #[derive(Clone, Debug)]
-pub struct Probe(Arc<Health>);
+pub struct Probe {
+    health: Arc<Health>,
+    /// Weak: a probe that outlives the client must not keep the store open.
+    dispatcher: Weak<Dispatcher>,
+}
 
 impl Probe {
-    pub(super) const fn new(health: Arc<Health>) -> Self {
-        Self(health)
+    pub(super) fn new(health: &Arc<Health>, dispatcher: &Arc<Dispatcher>) -> Self {
+        Self { health: Arc::clone(health), dispatcher: Arc::downgrade(dispatcher) }
     }
 
     /// Returns an error while the worker cannot acquire jobs because its latest store command failed. The worker
@@ -46,13 +52,25 @@ impl Probe {
     /// The worker counts as healthy until its first command has failed, which takes up to 30 s if the store does not
     /// answer.
     pub fn health(&self) -> Result<(), Unhealthy> {
-        self.0.get()
+        self.health.get()
+    }
+
+    /// Returns an error while the notifier cannot connect, for example because PgBouncer does not support `LISTEN`. The
+    /// worker still runs jobs, and is healthy and ready: it polls the store every 1.5 s for jobs that other processes start.
+    ///
+    /// Use it as a detail of a health check, not to restart the worker. The notifier tries to connect again.
+    #[must_use]
+    pub fn degraded(&self) -> Option<Error> {
+        match self.dispatcher.upgrade()?.reach() {
+            Reach::Lost(error) => Some(error),
+            _ => None,
+        }
     }
 
     /// Whether the worker can run jobs: it has reached the store, its latest command succeeded, and it is not stopping.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(*self.0.lock(), State::Ready)
+        matches!(*self.health.lock(), State::Ready)
     }
 }
 

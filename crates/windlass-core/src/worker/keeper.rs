@@ -5,12 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::abort::AbortReason;
 use super::ended::Ended;
 use super::engine::Engine;
 use super::slot::Slot;
+use crate::client::answered_within;
 use crate::command::{Beat, Renew, RenewLease, Renewed, Request};
 use crate::error::ErrorKind;
 use crate::id::{Fence, JobId};
@@ -30,6 +31,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 const IDLE_SLEEP: Duration = Duration::from_secs(60);
 
 /// Sends heartbeats until it is dropped. Returns immediately if the store does not record workers.
+///
+/// A heartbeat that is not answered before the next one is due is given up. Otherwise a single call that hangs would remove
+/// the worker from the list, although it works.
 pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
     while engine.client.store().capabilities().has(Capability::Workers) {
         let types = engine.handlers.iter().flat_map(|handler| handler.types.clone());
@@ -45,11 +49,12 @@ pub(super) async fn beat<S: Store + ?Sized>(engine: Arc<Engine<S>>) {
             running: u32::try_from(running).unwrap_or(u32::MAX),
             ttl: HEARTBEAT_TTL,
         };
-        let call = engine.client.store().beat(beat);
+        let next = Instant::now() + HEARTBEAT_INTERVAL;
+        let call = answered_within(HEARTBEAT_INTERVAL, engine.client.store().beat(beat));
         if let Err(error) = engine.dispatcher().measured(Beat::NAME, |_| 1, call).await {
             engine.dispatcher().observe(&Event::StoreFailed("beat", ErrorText::new(error.to_string())));
         }
-        sleep(HEARTBEAT_INTERVAL).await;
+        sleep_until(next).await;
     }
 }
 

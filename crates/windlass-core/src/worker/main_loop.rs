@@ -77,7 +77,7 @@ struct Wait {
     length: Duration,
     /// Whether it ends with the poll interval.
     is_poll: bool,
-    /// Whether there is a job whose lease has expired, or may have: not every store knows.
+    /// Whether the lease of a job has expired, or may have expired: not every store can tell.
     may_reap: bool,
 }
 

@@ -34,7 +34,7 @@ const DECLARE_AGAIN: Duration = Duration::from_secs(10);
 /// How often a worker checks whether the workers that declare the schedules of its program are alive, unless all notes are
 /// its own.
 const WATCH: Duration = Duration::from_secs(15);
-/// The time from the start of a worker, or from the death of another one, to the search for schedules that nobody declares.
+/// The time from the start of a worker, or from the end of another, to the search for undeclared schedules.
 const SURVEY: Duration = Duration::from_secs(45);
 /// How long the start of a worker waits until its schedules are declared.
 const DECLARE_LIMIT: Duration = Duration::from_secs(5);
@@ -136,7 +136,7 @@ fn poll<S: Store + ?Sized>(engine: &Engine<S>) -> Duration {
 pub(super) struct Declaring {
     declare_at: Instant,
     watch_at: Instant,
-    /// When to search for schedules of the program that nobody declares.
+    /// When to search for undeclared schedules of the program.
     survey_at: Option<Instant>,
     /// Workers whose notes the declared schedules have, and those that the survey found.
     others: [HashSet<WorkerId>; 2],

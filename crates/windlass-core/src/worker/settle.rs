@@ -36,7 +36,7 @@ pub(super) struct Settling<S: Store + ?Sized> {
     owner: Owner<S>,
 }
 
-/// Who learns of the result of a settlement.
+/// The receiver of a settlement's result.
 enum Owner<S: Store + ?Sized> {
     /// A caller that waits for it.
     Caller(oneshot::Sender<Result<Settled>>),
@@ -44,7 +44,7 @@ enum Owner<S: Store + ?Sized> {
     Attempt(EndedAttempt<S>),
 }
 
-/// What is left of an attempt whose handler has ended. Dropping it frees the slot.
+/// An attempt whose handler has ended, before its settlement. Dropping it frees the slot.
 struct EndedAttempt<S: Store + ?Sized> {
     slot: SlotGuard<S>,
     traces: RequestedTraces,
@@ -62,7 +62,7 @@ pub(super) fn settlement_collector<S: Store + ?Sized>(
     Collector::new(size, exchanges, move |items: Vec<Settling<S>>| -> BoxFuture<'static, ()> {
         let engine = engine.upgrade();
         Box::pin(async move {
-            // Without an engine nobody waits for the result.
+            // Without an engine, no task waits for the result.
             if let Some(engine) = engine {
                 engine.write(items).await;
             }
@@ -80,7 +80,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Settles an attempt whose task ends now. Its slot is freed when the settlement is stored.
     ///
-    /// Nobody waits for the result, so the task need not be woken for it.
+    /// No task waits for the result, so none is woken for it.
     pub(super) fn settle_ended(&self, mut outcome: Outcome, held: Arc<HeldJob>, slot: SlotGuard<S>) {
         let traces = self.prepare_outcome(&mut outcome, &held);
         let owner = Owner::Attempt(EndedAttempt { slot, traces });
@@ -218,7 +218,7 @@ impl<S: Store + ?Sized> Engine<S> {
             return Some(permit);
         }
         // Acquires are in flight. While jobs are waiting, it pays to wait for one of them: a settlement alone would be
-        // another round trip, and then the freed slot would need an acquire of its own, during which the next
+        // another round trip, and then the freed slot would need a separate acquire, during which the next
         // settlement would go alone too, and so on.
         if !has_backlog {
             return None;
@@ -234,19 +234,20 @@ impl<S: Store + ?Sized> Engine<S> {
     /// Publishes the events and hints of a batch. Returns the result of each settlement.
     fn announce(&self, items: &[Settling<S>], reply: SettleReply) -> Vec<Settled> {
         let dispatcher = self.dispatcher();
-        let mut announcements = Announcements::new(dispatcher);
+        let mut announcements = Announcements::committed(dispatcher);
         for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
-            let about = || held.about(dispatcher.now());
-            announcements.settled(outcome, &held.acquired.job.job_type, about, settled);
+            let job_type = &held.acquired.job.job_type;
+            announcements.settled(outcome, job_type, |at| held.about(at), settled);
         }
         announcements.ripple(&reply.ripple);
         announcements.send(dispatcher);
         // Before the next attempts start: one of them may be the next attempt of the same job.
+        let mut at = None;
         for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
             if held.has_scopes()
                 && let Some(ended) = Ended::of(outcome, settled)
             {
-                held.end(dispatcher, &ended);
+                held.end_at(*at.get_or_insert_with(|| dispatcher.now()), &ended);
             }
         }
         reply.settled
@@ -278,7 +279,7 @@ impl<S: Store + ?Sized> Engine<S> {
         SlotGuard::free(self, slots);
     }
 
-    /// Repeats the settlement of an attempt whose task has ended, on a task of its own.
+    /// Repeats the settlement of an attempt whose task has ended, on a separate task.
     fn settle_again(
         self: &Arc<Self>,
         outcome: Outcome,

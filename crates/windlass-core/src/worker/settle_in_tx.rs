@@ -52,7 +52,7 @@ pub(crate) async fn run_closing_hooks<V: View, S: Transactional>(
     // Declared after `pending`, so that the transaction is dropped before `pending` reports the rollback.
     let mut tx = tx;
     if let Err(error) = hooks.closing(attempt, Closing::Finish(&mut outcome), &mut tx).await {
-        return client.store().rollback(tx).await.and(Err(error));
+        return client.roll_back_tx(tx).await.and(Err(error));
     }
     let dispatcher = &client.shared.dispatcher;
     let about = || attempt.about(dispatcher.now());
@@ -66,7 +66,7 @@ pub(crate) async fn roll_back<S: Transactional>(scope: Scope<S>, step: OpenStep<
     let client = scope.client;
     let (tx, announcements, _guard) = step.take();
     let _pending = AnnouncementGuard { announcements, dispatcher: Arc::clone(&client.shared.dispatcher) };
-    client.store().rollback(tx).await
+    client.roll_back_tx(tx).await
 }
 
 /// Settles a job in its handler's transaction. Commits if the settlement was applied, rolls back otherwise.
@@ -78,14 +78,14 @@ async fn settle_and_commit<S: Transactional>(
     guard: StageGuard,
 ) -> Result<SettledInTx> {
     // Rebound as a local, so that the transaction is dropped before `pending` reports the rollback.
-    let (store, mut tx) = (client.store(), tx);
+    let mut tx = tx;
     let SettleReply { settled, ripple } = match settle(&client, &mut tx, &settlement).await {
         Ok(reply) => reply,
-        Err(error) => return store.rollback(tx).await.and(Err(error)),
+        Err(error) => return client.roll_back_tx(tx).await.and(Err(error)),
     };
     let settled = settled.into_iter().next().unwrap_or(Settled::Lost(Lost::NotFound));
     let Settled::Applied(applied) = &settled else {
-        store.rollback(tx).await?;
+        client.roll_back_tx(tx).await?;
         guard.close(Some("the settlement was not applied"));
         let announcements = Announcements::new(&client.shared.dispatcher);
         return Ok(SettledInTx { settlement, settled, ripple, announcements, doubt: None });
@@ -95,8 +95,7 @@ async fn settle_and_commit<S: Transactional>(
     if ripple.deferred {
         pending.announcements.resolve_waits(resolve_waits(&client));
     }
-    let commit = client.shared.dispatcher.measured("commit", |()| 1, store.commit(tx));
-    let doubt = match commit.await {
+    let doubt = match client.commit_tx(tx).await {
         Ok(()) => None,
         Err(error) if error.kind() == ErrorKind::Unavailable => Some(error),
         Err(error) => return Err(error),

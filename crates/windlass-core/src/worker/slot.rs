@@ -51,7 +51,7 @@ pub(super) struct Outstanding {
     pub(super) acquire: Acquire,
     /// The maximum number of jobs for each handler.
     pub(super) quotas: Vec<u32>,
-    /// If not, its reply was lost. The store may have leased jobs all the same, so the next acquire repeats it.
+    /// If not, its reply was lost. The store may still have leased jobs, so the next acquire repeats it.
     pub(super) is_in_flight: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Slot {
     pub(super) lease_ends: Instant,
     /// When to renew the lease. `None` once the attempt has timed out or lost its job.
     pub(super) renew_at: Option<Instant>,
-    /// Whether the lease is renewed in a command of its own, because its row was busy.
+    /// Whether the lease is renewed in a separate command, because its row was busy.
     pub(super) alone: bool,
     /// When the attempt times out. `None` without a timeout, after it, or once the handler has ended.
     pub(super) timeout_at: Option<Instant>,
@@ -79,7 +79,7 @@ pub(super) struct Slot {
 
 impl Slots {
     /// Returns the number of free slots, and how many more jobs each handler may run. Slots that are reserved for
-    /// acquires are not free. A handler with a concurrency of its own never holds more jobs than it may run, so a waiting
+    /// acquires are not free. A handler with its own concurrency never holds more jobs than it may run, so a waiting
     /// job can always start when a handler ends.
     pub(super) fn free<S: Store + ?Sized>(&self, engine: &Engine<S>) -> (u32, Vec<u32>) {
         // A slot that is leaving counts as free: its handler has ended, and the exchange that settles it

@@ -23,7 +23,7 @@ pub(crate) trait View: Clone + Send + Sync + 'static {
     fn attempt(&self) -> &AnyAttempt;
 }
 
-/// What the transactions of an attempt need, besides the attempt.
+/// The context of an attempt's transactions.
 #[doc(hidden)]
 pub struct Scope<S: ?Sized> {
     pub(super) client: Client<S>,
@@ -72,7 +72,7 @@ impl<S: Transactional> Parked<S> {
     /// Returns a future that rolls the transaction back, if there is one.
     pub(crate) fn undo(&self, scope: Scope<S>) -> Option<BoxFuture<'static, Result<()>>> {
         let tx = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Box::pin(async move { scope.client.store().rollback(tx).await }))
+        Some(Box::pin(async move { scope.client.roll_back_tx(tx).await }))
     }
 
     fn park(&self, tx: S::Tx) {
@@ -156,12 +156,13 @@ impl<S: Transactional> Stages<S> {
         stage: Stage,
         once: &AtomicBool,
     ) -> Result<(S::Tx, StageGuard)> {
-        let (store, attempt) = (self.scope.client.store(), view.attempt());
+        let (client, attempt) = (&self.scope.client, view.attempt());
         let guard = attempt.held.begin_stage(stage);
         let begun = async {
-            let mut tx = store.begin_attempt(lease(attempt, self.scope.lease)).await?;
+            let begin = client.store().begin_attempt(lease(attempt, self.scope.lease));
+            let mut tx = client.measured("begin", begin).await?;
             if let Err(error) = self.scope.hooks().opened(attempt, stage, &mut tx).await {
-                store.rollback(tx).await?;
+                client.roll_back_tx(tx).await?;
                 return Err(error);
             }
             Ok(tx)
@@ -226,10 +227,10 @@ impl<V, S: Transactional> OpenPrepare<V, S> {
 impl<V: View, S: Transactional> OpenPrepare<V, S> {
     pub(crate) async fn commit(mut self) -> Result<()> {
         let closed = self.close().await;
-        let (store, tx) = (self.scope.client.store(), self.tx.take().expect(OPEN));
+        let (client, tx) = (&self.scope.client, self.tx.take().expect(OPEN));
         let ended = match closed {
-            Ok(()) => store.commit(tx).await,
-            Err(error) => store.rollback(tx).await.and(Err(error)),
+            Ok(()) => client.commit_tx(tx).await,
+            Err(error) => client.roll_back_tx(tx).await.and(Err(error)),
         };
         std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.scope.client.shared.dispatcher);
         if let Some(guard) = self.guard.take() {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
-use tracing::Instrument;
+use tracing::level_filters::LevelFilter;
+use tracing::{Instrument, Level};
 
 use super::abort::AbortReason;
 use super::any_attempt::{AnyAttempt, HeldJob};
@@ -71,7 +72,8 @@ pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob
     held.follow(engine.dispatcher());
     let span = {
         // In the scopes of the observers, so that they can be the parents of the span.
-        let _entered = held.enter();
+        let is_logged = Level::INFO <= LevelFilter::current();
+        let _entered = is_logged.then(|| held.enter());
         let JobRecord { id: job, job_type, chain, attempt: number, .. } = &held.acquired.job;
         let worker_name = held.worker.name.as_ref().map(tracing::field::display);
         tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name)
@@ -103,7 +105,7 @@ struct Layered<S: Store + ?Sized> {
     task: AttemptTask<S>,
     /// How the attempt ended, once that is stored.
     ended: OnceLock<Ended>,
-    /// Closed when the settlement on a task of its own is over.
+    /// Closed when the settlement on a separate task is over.
     settling: OnceLock<watch::Receiver<()>>,
 }
 
@@ -154,11 +156,11 @@ impl<S: Store + ?Sized> Pipeline for Layered<S> {
 impl<S: Store + ?Sized> Layered<S> {
     /// Runs the handler of an attempt inside its middleware.
     async fn run(self: Arc<Self>, attempt: AnyAttempt) {
-        self.task.started();
+        self.task.held.report_start(self.task.slot.engine.dispatcher());
         self.run_layer(0, attempt).await;
     }
 
-    /// Runs the handler and settles its outcome, on a task of its own.
+    /// Runs the handler and settles its outcome, on a separate task.
     async fn handle(self: Arc<Self>, attempt: AnyAttempt) -> Ended {
         let result = self.task.call(attempt).await;
         let this = Arc::clone(&self);
@@ -171,7 +173,7 @@ impl<S: Store + ?Sized> Layered<S> {
         .await
     }
 
-    /// Settles the attempt on a task of its own. A middleware may drop the future of the attempt, as a timeout does, but
+    /// Settles the attempt on a separate task. A middleware may drop the future of the attempt, as a timeout does, but
     /// must not interrupt a settlement: it could not know what was committed.
     async fn apart(&self, settle: impl Future<Output = Ended> + Send + 'static) -> Ended {
         let (sender, receiver) = watch::channel(());
@@ -192,7 +194,7 @@ impl<S: Store + ?Sized> Layered<S> {
         }
     }
 
-    /// Waits for the settlement that has begun on a task of its own, if there is one.
+    /// Waits for the settlement that has begun on a separate task, if there is one.
     async fn wait_for_settlement(&self) {
         if let Some(settling) = self.settling.get() {
             let _ = settling.clone().changed().await;
@@ -218,9 +220,9 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         Some(Self { slot, handler, held })
     }
 
-    /// Runs the handler of an attempt without middleware. Leaves its settlement to the worker: nobody waits for it.
+    /// Runs the handler of an attempt without middleware. Leaves its settlement to the worker, and does not wait for it.
     async fn run(self, attempt: AnyAttempt) {
-        self.started();
+        self.held.report_start(self.slot.engine.dispatcher());
         match self.call(attempt).await {
             Ok(HandlerResult::Plain(outcome)) => self.leave(outcome),
             // Boxed, because it is rare and much larger than the rest of this future.
@@ -229,13 +231,6 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                     self.leave(outcome);
                 }
             }
-        }
-    }
-
-    fn started(&self) {
-        let dispatcher = self.slot.engine.dispatcher();
-        if dispatcher.is_observed() {
-            dispatcher.observe(&Event::AttemptStarted(self.held.about(dispatcher.now())));
         }
     }
 
@@ -317,8 +312,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         }
         let job_type = &self.held.acquired.job.job_type;
         let dispatcher = self.slot.engine.dispatcher();
-        let about = || self.held.about(dispatcher.now());
-        announcements.settled(&settlement.outcome, job_type, about, &settled);
+        announcements.settled(&settlement.outcome, job_type, |at| self.held.about(at), &settled);
         announcements.ripple(&ripple);
         announcements.send(dispatcher);
         match (Ended::of(&settlement.outcome, &settled), settled) {

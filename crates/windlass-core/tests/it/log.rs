@@ -9,7 +9,12 @@ use serde::{Deserialize, Serialize};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Level, Metadata, Subscriber};
-use windlass_core::{BoxError, Client, Ctx, Entry, Job, MemoryStore, Worker};
+use windlass_core::command::{NewChain, NewJob};
+use windlass_core::{
+    About, BoxError, ChainId, Client, Ctx, Entry, Event, Job, Log, MemoryStore, Observer, Payload, TypeName,
+    Worker,
+};
+use windlass_testkit::logs::subscribe;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -86,7 +91,7 @@ async fn echo(job: Ctx<Echo>) -> Result<u32, BoxError> {
 #[tokio::test]
 async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     let collector = Collector::default();
-    let _subscribed = tracing::subscriber::set_default(collector.clone());
+    let _subscribed = subscribe(collector.clone());
     let client = Client::new(MemoryStore::new());
     let worker = Worker::new(&client).concurrency(1).handle(echo).start().await.unwrap();
     let chain = client.start(Echo).max_attempts(1).await.unwrap();
@@ -108,13 +113,110 @@ async fn a_line_in_a_handler_names_job_chain_type_and_attempt() {
     assert_eq!(line("worker stopped").0, Level::INFO);
 }
 
+impl Collector {
+    /// Returns the warnings that contain this text.
+    fn warnings(&self, text: &str) -> Vec<String> {
+        let lines = self.0.lock().unwrap().lines.clone();
+        let lines = lines.into_iter().filter(|(level, line)| *level == Level::WARN && line.contains(text));
+        lines.map(|(_, line)| line).collect()
+    }
+}
+
+/// Starts jobs that wait for a chain.
+async fn start_waiting(client: &Client<MemoryStore>, blocker: ChainId, count: usize) -> Vec<ChainId> {
+    let job = || NewJob {
+        blockers: vec![blocker.into()],
+        ..NewJob::new(TypeName::new("waits").unwrap(), Payload::json("1").unwrap())
+    };
+    let new: Vec<_> = (0..count).map(|_| NewChain::new(ChainId::new(), job())).collect();
+    let ids = new.iter().map(|chain| chain.id).collect();
+    client.create(new).await.unwrap();
+    ids
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_a_failed_chain_is_a_warning() {
+    let collector = Collector::default();
+    let _subscribed = subscribe(collector.clone());
+    let client = Client::new(MemoryStore::new());
+    let blocker = client.start(Echo).await.unwrap();
+    let waiting = start_waiting(&client, blocker.id(), 1).await;
+    client.cancel_unless_running(blocker).await.unwrap();
+    client.close().await.unwrap();
+    let warnings = collector.warnings("job still waits");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for part in [format!("job={}", waiting[0]), format!("blocker={}", blocker.id())] {
+        assert!(warnings[0].contains(&part), "{warnings:?}");
+    }
+    assert!(collector.warnings("than are reported").is_empty());
+}
+
+/// The report of the jobs that wait for a chain is limited, but says so.
+#[tokio::test]
+async fn jobs_beyond_the_limit_of_a_failed_chain_are_a_warning() {
+    let collector = Collector::default();
+    let _subscribed = subscribe(collector.clone());
+    let client = Client::new(MemoryStore::new());
+    let blocker = client.start(Echo).await.unwrap();
+    for count in [1_000, 1] {
+        start_waiting(&client, blocker.id(), count).await;
+    }
+    client.cancel_unless_running(blocker).await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(collector.warnings("job still waits").len(), 1_000);
+    let warnings = collector.warnings("than are reported");
+    assert!(warnings.len() == 1 && warnings[0].contains("reported=1000"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn too_many_failed_chains_at_the_same_time_are_one_warning() {
+    let collector = Collector::default();
+    let _subscribed = subscribe(collector.clone());
+    let client = Client::new(MemoryStore::new());
+    let chains = client.start_many((0..1_003).map(|_| Echo)).await.unwrap();
+    let mut tx = client.begin().await.unwrap();
+    for chain in &chains {
+        tx.cancel_unless_running(*chain).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    client.close().await.unwrap();
+    let warnings = collector.warnings("at the same time");
+    assert!(warnings.len() == 1 && warnings[0].contains("chains=3"), "{warnings:?}");
+}
+
+/// Collects what events are about.
+#[derive(Clone, Debug, Default)]
+struct Abouts(Arc<Mutex<Vec<About>>>);
+
+impl Observer for Abouts {
+    fn observe(&self, event: &Event) {
+        if let Event::JobCreated(about) = event {
+            self.0.lock().unwrap().push(about.clone());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_handler_is_a_warning() {
+    let abouts = Abouts::default();
+    let client = Client::builder(MemoryStore::new()).observer(abouts.clone()).build();
+    let chain = client.start(Echo).await.unwrap();
+    let about = abouts.0.lock().unwrap()[0].clone();
+    let collector = Collector::default();
+    let _subscribed = subscribe(collector.clone());
+    Log.observe(&Event::HandlerMissing(about));
+    let warnings = collector.warnings("no handler for acquired job");
+    let job = format!("job={}", chain.id());
+    assert!(warnings.len() == 1 && warnings[0].contains(&job), "{warnings:?}");
+}
+
 #[tokio::test]
 async fn a_stop_deadline_of_zero_is_a_warning_that_names_the_cure() {
     async fn hangs(_: Ctx<Echo>) -> Result<u32, BoxError> {
         std::future::pending().await
     }
     let collector = Collector::default();
-    let _subscribed = tracing::subscriber::set_default(collector.clone());
+    let _subscribed = subscribe(collector.clone());
     let warnings = || {
         let lines = collector.0.lock().unwrap().lines.clone();
         lines.into_iter().filter(|(level, _)| *level == Level::WARN).map(|(_, line)| line).collect::<Vec<_>>()

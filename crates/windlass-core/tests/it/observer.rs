@@ -198,7 +198,7 @@ async fn events_carry_trace_contexts_and_the_worker() {
     let started = recorder.about("AttemptStarted");
     assert_eq!(text(&started.trace), format!("job-{first}"), "as stored");
     assert_eq!(text(&started.chain_trace), format!("chain-{first}"), "as stored");
-    assert_eq!((started.attempt, started.worker_name.unwrap().as_str()), (Some(1), "post"));
+    assert_eq!((started.attempt, started.worker_name.as_ref().unwrap().as_str()), (Some(1), "post"));
     let abouts = recorder.abouts.lock().unwrap().clone();
     let (_, next) = abouts.iter().rfind(|(event, _)| event == "JobCreated").unwrap();
     assert_ne!(next.job, first);

@@ -190,7 +190,7 @@ impl SimStore {
         let filter = ChainFilter { statuses: vec![Status::Pending], ..ChainFilter::default() };
         let found = self.inner.list_chains(ListChains { filter, page: Page::default() }).await?;
         let chains = found.chains.iter().take(1).map(|chain| chain.id.into()).collect();
-        self.inner.delete(Delete { chains, cascade: false }).await.map(drop)
+        self.inner.delete(Delete { chains, cascade: false, seen: None }).await.map(drop)
     }
 }
 

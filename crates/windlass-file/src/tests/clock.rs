@@ -1,10 +1,11 @@
 //! Clocks that were wrong.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use windlass_core::command::{DueTime, Reap, Types};
 use windlass_core::{Clock, ManualClock, Millis, Store};
+use windlass_testkit::logs::Warnings;
 
 use super::disk::TestDisk;
 use super::workload::{Step, acquire, create, new_chain, options, run};
@@ -58,48 +59,16 @@ fn acquire_request(max: u32) -> windlass_core::command::Acquire {
     }
 }
 
-/// Captures the warnings of this thread.
-#[derive(Clone, Debug, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut visit = |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            self.0.lock().unwrap().push(format!("{value:?}"));
-        };
-        event.record(&mut visit);
-    }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[tokio::test]
 async fn opening_warns_about_a_time_that_is_ahead() {
     let (disk, clock) = (TestDisk::new(), super::workload::clock());
     write_in_the_future(&open(&disk, &clock), &clock).await;
-    let warnings = Warnings::default();
-    let guard = tracing::subscriber::set_default(warnings.clone());
+    let warnings = Warnings::capture("windlass_file");
     let store = open(&disk.process(1), &clock);
-    let count =
-        || warnings.0.lock().unwrap().iter().filter(|text| text.contains("ahead of this machine")).count();
+    let count = || warnings.lines().iter().filter(|line| line.contains("ahead of this machine")).count();
     assert_eq!(count(), 1);
     store.shared().store_time(&mut store.shared().state().unwrap());
     assert_eq!(count(), 1, "once");
-    drop(guard);
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ async fn a_snapshot_may_be_later_than_the_start_of_its_journal() {
         run(&store, &Step::Command(super::workload::acquire(1))).await.unwrap();
         let held = Dump::of_store(&store);
         let chains = held.chain_ids().map(windlass_core::command::Target::Chain).collect();
-        let delete = windlass_core::command::Delete { chains, cascade: true };
+        let delete = windlass_core::command::Delete { chains, cascade: true, seen: None };
         run(&store, &Step::Command(delete.into())).await.unwrap();
         store.shared().write_snapshot(2, first).unwrap();
         store.shared().folder.install(&snapshot_name(2)).unwrap();

@@ -71,6 +71,8 @@ struct Core {
     capacity: Option<usize>,
     file_system: Option<String>,
     refusal: Option<Refusal>,
+    /// A process that cannot read a file with this name.
+    unreadable: Option<(usize, String)>,
 }
 
 /// Opening or locking a file fails.
@@ -101,6 +103,11 @@ struct TestFile {
 impl TestDisk {
     pub(crate) fn new() -> Self {
         Self { core: Arc::default(), process: 0, path: PathBuf::from("disk") }
+    }
+
+    /// Makes a file unreadable for this process, or all files readable again.
+    pub(crate) fn set_unreadable(&self, name: Option<&str>) {
+        self.core().unreadable = name.map(|name| (self.process, name.to_owned()));
     }
 
     /// A disk with these files.
@@ -300,6 +307,12 @@ impl DiskFile for TestFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let core = self.disk.core();
+        let is_unreadable = |(process, name): &(usize, String)| {
+            *process == self.disk.process && core.names.get(name) == Some(&self.inode)
+        };
+        if core.unreadable.as_ref().is_some_and(is_unreadable) {
+            return Err(io::ErrorKind::Other.into());
+        }
         let rest = core.files[&self.inode].get(offset as usize..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);

@@ -10,7 +10,7 @@ use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, create, new_chain, open, options, run};
 use crate::FileStore;
 use crate::disk::Disk;
-use crate::folder::{LOCK, TURN, journal_name};
+use crate::folder::{HEAD, LOCK, TURN, journal_name};
 
 const FAILS: Fault = Fault::Fails(Io::Other);
 
@@ -64,6 +64,11 @@ async fn a_failed_record_that_another_process_relies_on_is_not_cut_off() {
             }
             let has_failed = first.is_err() || second.is_err();
             adopted += usize::from(has_failed && journal_bytes(&disk) == before);
+            // Without `head`, the process cannot know whether another one has continued.
+            disk.process(1).set_unreadable(Some(HEAD));
+            let error = run(&one, &Step::Command(create())).await.unwrap_err();
+            assert!(error.to_string().contains("cannot read the file `head`"), "{error}");
+            disk.process(1).set_unreadable(None);
             run(&one, &Step::Command(create())).await.unwrap();
             let dump = Dump::of_store(&one);
             assert_eq!(dump.jobs(), 3, "{length} failures from {at}");

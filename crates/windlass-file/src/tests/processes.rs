@@ -82,7 +82,7 @@ async fn a_batch_whose_sync_failed_is_not_taken_over_unsynced() {
 }
 
 /// A process is killed after it has written a batch, before the sync. The other one finds the batch and replies on the
-/// strength of it, without a write of its own. So it must have synced the batch before.
+/// strength of it, without its own write. So it must have synced the batch before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_never_depends_on_a_batch_that_is_not_synced() {
     for opens_late in [false, true] {

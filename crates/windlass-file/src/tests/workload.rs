@@ -174,7 +174,7 @@ impl Author {
             }
             12 => {
                 let chains = self.model.chains_after(0, 1).iter().map(|row| Target::Chain(row.id)).collect();
-                Delete { chains, cascade: true }.into()
+                Delete { chains, cascade: true, seen: None }.into()
             }
             13 => self.retry(),
             _ => self.create(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass_core::command::{Count, Expire, ListJobs, Page, Types};
 use windlass_core::command::{Outcome, Settle, Settlement};
-use windlass_core::{Millis, Payload, Store};
+use windlass_core::{ErrorKind, Millis, Payload, Store};
 use windlass_file::FileStore;
 use windlass_testkit::is_full_run;
 
@@ -116,6 +116,46 @@ async fn the_folder_stays_small() {
     assert_eq!(stored, 0, "all jobs have left");
     // Twice the journal from which it is compacted, what comes while it is compacted, and a snapshot of few rows.
     assert!(largest < 8 * at_bytes.max(1 << 20), "{largest} bytes");
+}
+
+/// A folder takes about the same number of bytes per stored job, however many jobs it stores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_size_is_proportional_to_what_is_stored() {
+    let folder = Folder::new();
+    let store = FileStore::open(folder.options().compact_at_bytes(100_000)).await.unwrap();
+    let per_job = async |jobs: u64| {
+        for _ in 0..jobs / 1_000 {
+            start(&store, (0..1_000).map(|_| new_chain()).collect()).await;
+            complete(&store, 1_000).await;
+        }
+        store.compact().await.unwrap();
+        size(&folder.path())
+    };
+    let few = per_job(2_000).await;
+    let many = per_job(18_000).await;
+    println!("2,000 jobs: {few} bytes; 20,000 jobs: {many} bytes");
+    assert!(many < 11 * few && many > 9 * few, "{few} bytes for 2,000 jobs, {many} for 20,000");
+}
+
+/// The application requests a compaction while another store is compacting the folder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_requested_compaction_waits_for_another() {
+    let folder = Folder::new();
+    let store = FileStore::open(folder.options().busy_timeout(Duration::from_millis(100))).await.unwrap();
+    start(&store, vec![new_chain()]).await;
+    let other = std::fs::File::create(folder.path().join("compact")).unwrap();
+    other.lock().unwrap();
+    let error = store.compact().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy);
+    assert!(error.to_string().contains("another process has been compacting the folder"), "{error}");
+    assert_eq!(store.compaction().completed, 0);
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(30)); // tidy: the compaction must find the lock taken at first
+        other.unlock().unwrap();
+    });
+    store.compact().await.unwrap();
+    ends.join().unwrap();
+    assert_eq!(store.compaction().completed, 1);
 }
 
 /// A file that a killed compaction left behind is removed by the next one.

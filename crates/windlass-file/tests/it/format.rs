@@ -136,7 +136,7 @@ async fn fill_former(store: &FileStore) {
     let chains = vec![Target::Chain(chain.id)];
     start(store, vec![chain]).await;
     store.cancel(Cancel { chains: chains.clone(), mode: CancelMode::Ask }).await.unwrap();
-    store.delete(Delete { chains, cascade: false }).await.unwrap();
+    store.delete(Delete { chains, cascade: false, seen: None }).await.unwrap();
 }
 
 /// Stores a worker, a leader lock, a paused type and schedules. One of these is deleted.

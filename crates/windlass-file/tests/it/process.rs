@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use windlass_conformance::latency::commit_to_handler;
+use windlass_conformance::latency::{commit_jobs, commit_to_handler, print_times, read_times};
 use windlass_core::command::{
     CompleteFromOutside, CompleteFromOutsideReply, Create, Delete, DeleteReply, ListJobs, Step, Target,
 };
@@ -21,7 +21,7 @@ use windlass_core::{
     Store, Transactional, Worker,
 };
 use windlass_file::{FileNotifier, FileStore, Options};
-use windlass_testkit::is_full_run;
+use windlass_testkit::{is_full_run, print_figure};
 
 use crate::{Folder, new_chain, start, take};
 
@@ -33,6 +33,9 @@ const STARTERS_FOLDER: &str = "WINDLASS_TEST_STARTERS_FOLDER";
 
 /// Environment variable with the folder for the process that has the lock.
 const HOLDERS_FOLDER: &str = "WINDLASS_TEST_HOLDERS_FOLDER";
+
+/// Environment variable with the folder for the process that commits jobs.
+const COMMITTERS_FOLDER: &str = "WINDLASS_TEST_COMMITTERS_FOLDER";
 
 /// Number of consecutive rounds, and how many of them must be fast.
 const ROUNDS: usize = 20;
@@ -72,24 +75,44 @@ async fn client(path: impl Into<PathBuf>) -> Client<FileStore> {
 const MEDIAN: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(250);
 
+/// Number of jobs that the application commits.
+fn commits() -> usize {
+    if is_full_run() { 1_000 } else { 200 }
+}
+
+/// Another process commits jobs by its own means. A worker of this process runs them.
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_are_woken_after_the_applications_commits() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("queue");
-    let (application, other) = (client(&path).await, client(&path).await);
-    let commits = if is_full_run() { 1_000 } else { 200 };
+async fn workers_are_woken_after_the_commits_of_another_process() {
+    let folder = Folder::new();
+    let client = client(folder.path()).await;
     // A busy machine may need another try.
     for tries in 1.. {
-        let delays = commit_to_handler(&application, &other, commits).await;
-        println!("{delays}");
+        let delays = commit_to_handler(&client, async {
+            let application = process("process::committing_process", COMMITTERS_FOLDER, &folder).output();
+            let output = application.await.unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{text}");
+            read_times(&text)
+        })
+        .await;
+        print_figure("file", &delays);
+        assert_eq!(delays.jobs(), commits());
         let is_fast = delays.percentile(0.5) < MEDIAN && delays.percentile(0.99) < LONGEST;
         if is_fast && delays.found_by_polling == 0 {
             break;
         }
         assert!(tries < 5, "{delays}");
     }
+    client.close().await.unwrap();
+}
+
+/// The body of the process that commits jobs. Does nothing without the environment variable.
+#[tokio::test(flavor = "multi_thread")]
+async fn committing_process() {
+    let Some(folder) = std::env::var_os(COMMITTERS_FOLDER) else { return };
+    let application = client(folder).await;
+    print_times(&commit_jobs(&application, commits()).await);
     application.close().await.unwrap();
-    other.close().await.unwrap();
 }
 
 /// Repeats a round, which returns how long it took, until nearly all of the latest rounds took no longer than `longest`.
@@ -191,7 +214,7 @@ async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
         let job = other.list_jobs(ListJobs::default()).await.unwrap().jobs.remove(0);
         let began_at = Instant::now();
         let expected = if round % 2 == 0 {
-            let delete = Delete { chains: vec![Target::Chain(job.chain)], cascade: false };
+            let delete = Delete { chains: vec![Target::Chain(job.chain)], cascade: false, seen: None };
             let reply = other.delete(delete).await.unwrap();
             assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
             AbortReason::NotFound

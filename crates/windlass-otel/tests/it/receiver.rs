@@ -119,7 +119,7 @@ pub(crate) fn providers_within(
     (traces.build(), metrics.build())
 }
 
-/// Exports everything. On a thread of its own, because it blocks.
+/// Exports everything. On a separate thread, because it blocks.
 pub(crate) async fn flush(traces: SdkTracerProvider, metrics: SdkMeterProvider) {
     let flush = move || {
         traces.force_flush().unwrap();

@@ -9,13 +9,13 @@ use tokio::sync::Notify;
 use windlass::command::{self, Acquire, Quota};
 use windlass::id::{RequestId, WorkerId};
 use windlass::memory::{Attempt, Done};
+use windlass::name::TypeName;
 use windlass::notifier::{Hint, Notifier, Subscription, Topic};
 use windlass::observer::{Event, Observer};
 use windlass::store::{BoxFuture, Decorator};
 use windlass::time::Millis;
 use windlass::{
-    Backoff, BoxError, Client, Ctx, Error, ErrorKind, HandlerOptions, Job, MemoryStore, Store, TypeName,
-    Worker, next,
+    Backoff, BoxError, Client, Ctx, Error, ErrorKind, HandlerOptions, Job, MemoryStore, Store, Worker, next,
 };
 use windlass_otel::Telemetry;
 

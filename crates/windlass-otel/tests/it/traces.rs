@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use windlass::name::TraceContext;
 use windlass::{BoxError, Chain, Client, Ctx, Job, MemoryStore, Worker, plan};
 use windlass_otel::{Telemetry, current_traceparent};
+use windlass_testkit::logs::subscribe;
 
 use crate::jobs::{Label, Order, Parcel, TIMEOUT, client, label, worker};
 use crate::receiver::{Received, Wire, attribute, flush, providers, receive};
@@ -211,7 +212,7 @@ async fn an_unreadable_context_starts_no_new_trace() {
         client.wait(Chain::<Order>::from_id(chain)).timeout(TIMEOUT).await.unwrap();
     })
     .await;
-    // The label is a chain of its own, which the order starts.
+    // The label is a separate chain, which the order starts.
     let roots = received.draw(false);
     assert!(!roots.contains("process order") && !roots.contains("create pack"), "{roots}");
 }
@@ -233,7 +234,7 @@ async fn spans_of_a_handler_are_children_of_its_attempt() {
     let (received, endpoint) = receive(Wire::Grpc).await;
     let (traces, metrics) = providers(Wire::Grpc, &endpoint, "test");
     let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("application"));
-    let subscribed = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let subscribed = subscribe(tracing_subscriber::registry().with(layer));
     let client = client(&Telemetry::new().traces(&traces));
     let worker = Worker::new(&client).concurrency(1).handle(spy).start().await.unwrap();
     let chain = client.start(Spy).await.unwrap();

@@ -20,6 +20,7 @@ use windlass::observer::{
 use windlass::worker::{Ended, Stage};
 use windlass::{Client, MemoryStore, next, plan};
 use windlass_otel::{Prometheus, Telemetry};
+use windlass_testkit::logs::subscribe;
 
 use crate::jobs::{Label, Order, Pack, Parcel, TIMEOUT, client, label, worker};
 use crate::receiver::{Wire, providers_within};
@@ -81,7 +82,7 @@ async fn a_collector_that_refuses_does_not_affect_jobs() {
 pub(crate) fn count_warnings() -> (Arc<AtomicUsize>, tracing::subscriber::DefaultGuard) {
     let warnings = Arc::new(AtomicUsize::new(0));
     let subscriber = tracing_subscriber::registry().with(Warnings(Arc::clone(&warnings)));
-    (warnings, tracing::subscriber::set_default(subscriber))
+    (warnings, subscribe(subscriber))
 }
 
 /// Counts warnings.

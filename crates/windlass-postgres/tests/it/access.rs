@@ -104,7 +104,7 @@ async fn a_store_that_is_denied_access_does_not_open_on_tokio_postgres() {
     check(&error.unwrap_err(), &["requires a password"]);
 }
 
-/// PgBouncer reports denied access with an SQLSTATE of its own.
+/// PgBouncer reports denied access with its own SQLSTATE.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_denied_access_does_not_open_through_a_pooler() {
     let server = server().await;

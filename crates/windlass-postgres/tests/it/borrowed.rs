@@ -115,8 +115,8 @@ async fn sqlx_lends_its_transactions_and_connections() {
     office.refuses(&mut pool.acquire().await.unwrap()).await;
 
     let mut tx = connection.begin().await.unwrap();
-    let untold = office.act(&mut tx).await;
-    drop(untold);
+    let announcements = office.act(&mut tx).await;
+    drop(announcements);
     tx.rollback().await.unwrap();
     assert_eq!(office.look().await, UNTOUCHED, "a rollback leaves no trace");
 
@@ -124,8 +124,8 @@ async fn sqlx_lends_its_transactions_and_connections() {
     let mut nested = tx.begin().await.unwrap();
     drop(office.act(&mut nested).await);
     nested.rollback().await.unwrap();
-    let untold = office.act(&mut tx).await;
-    untold.announce_after(tx.commit()).await.unwrap();
+    let announcements = office.act(&mut tx).await;
+    announcements.announce_after(tx.commit()).await.unwrap();
     assert_eq!(office.look().await, DONE, "a savepoint that was returned to leaves no trace either");
 }
 
@@ -150,8 +150,8 @@ async fn tokio_postgres_lends_its_transactions_and_clients() {
     let mut nested = tx.transaction().await.unwrap();
     drop(office.act(&mut nested).await);
     nested.rollback().await.unwrap();
-    let untold = office.act(&mut tx).await;
-    untold.announce_after(tx.commit()).await.unwrap();
+    let announcements = office.act(&mut tx).await;
+    announcements.announce_after(tx.commit()).await.unwrap();
     assert_eq!(office.look().await, DONE, "a savepoint that was returned to leaves no trace either");
     drop(own);
     reading.await.unwrap().unwrap();
@@ -186,8 +186,8 @@ async fn check_deadpool(cached: bool) {
     assert_eq!(office.look().await, UNTOUCHED, "a rollback leaves no trace");
 
     let mut tx = pooled.transaction().await.unwrap();
-    let untold = office.act(&mut tx).await;
-    untold.announce_after(tx.commit()).await.unwrap();
+    let announcements = office.act(&mut tx).await;
+    announcements.announce_after(tx.commit()).await.unwrap();
     assert_eq!(office.look().await, DONE);
     assert_eq!(pooled.statement_cache.size() > 0, cached);
 }

@@ -183,7 +183,7 @@ async fn known_bad_commands_at_the_default_level_lose_the_race() {
     assert!(!passes(&unaware, fan_in).await);
 }
 
-/// Begins each transaction at a level of its own, as an application does whose default is read committed.
+/// Begins each transaction at its own level, as an application does whose default is read committed.
 struct AtLevel {
     store: Arc<Postgres>,
     begin: &'static str,

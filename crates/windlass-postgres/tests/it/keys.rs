@@ -8,13 +8,13 @@ use windlass_core::{ChainId, KeyHold, Store, Transactional};
 use crate::Database;
 
 /// Returns each item's chain and whether it is new.
-fn told(created: &[Created]) -> Vec<(ChainId, bool)> {
-    let told = |created: &Created| match created {
+fn reported(created: &[Created]) -> Vec<(ChainId, bool)> {
+    let reported = |created: &Created| match created {
         Created::New { job, .. } => (job.chain, true),
         Created::Existing(Existing { chain, .. }) => (*chain, false),
         other => panic!("{other:?}"),
     };
-    created.iter().map(told).collect()
+    created.iter().map(reported).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +36,7 @@ async fn keys_of_every_kind_share_a_command() {
         // Run twice: repeating the command after a lost reply must return the same.
         let created = s.create(chains.clone()).await;
         let expected = [(ids[0], true), (open, false), (cached, false), (ids[3], true), (ids[4], true)];
-        assert_eq!(told(&created), expected);
+        assert_eq!(reported(&created), expected);
         let Created::Existing(Existing { output, .. }) = &created[2] else { panic!("{created:?}") };
         assert_eq!(output.as_ref(), Some(&json("7")));
     }
@@ -62,7 +62,7 @@ async fn a_transaction_with_an_old_snapshot_gets_one_reply_per_item() {
     let mut connection = database.pool.acquire().await.unwrap();
     let mut tx = connection.begin_with("begin isolation level repeatable read").await.unwrap();
     sqlx::raw_sql(database.sql("select count(*) from {}.chain")).execute(&mut *tx).await.unwrap();
-    let gone = Delete { chains: vec![open.into()], cascade: true };
+    let gone = Delete { chains: vec![open.into()], cascade: true, seen: None };
     database.store.delete(gone).await.unwrap();
     let chains = ["open", "free"].map(|key| s.start("a").key(key).build()).to_vec();
     let created = database.store.run_in((&mut *tx).into(), Create { chains }).await;

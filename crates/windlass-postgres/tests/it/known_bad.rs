@@ -102,7 +102,7 @@ async fn acquire_beside_open_changes(database: &Database) -> Duration {
     let commands: [Command; 5] = [
         Cancel { chains: vec![chains[0].into()], mode: CancelMode::Ask }.into(),
         Trigger { jobs: vec![chains[1].into()] }.into(),
-        Delete { chains: vec![chains[2].into()], cascade: false }.into(),
+        Delete { chains: vec![chains[2].into()], cascade: false, seen: None }.into(),
         CompleteFromOutside {
             request: RequestId::new(),
             job: chains[3].first_job(),

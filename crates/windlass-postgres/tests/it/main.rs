@@ -30,7 +30,6 @@ mod settings;
 #[cfg(feature = "tls")]
 mod tls;
 mod views;
-mod warnings;
 mod worker;
 
 use std::sync::Arc;

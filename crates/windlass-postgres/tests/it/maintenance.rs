@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 const NO_AUTOVACUUM: &str = "alter table {}.ready set (autovacuum_enabled = false);
     alter table {}.lease set (autovacuum_enabled = false); alter table {}.tally set (autovacuum_enabled = false)";
 
-/// Starts and completes so many thousand jobs.
+/// Starts and completes this many thousand jobs.
 async fn drain(database: &Database, thousands: u32) {
     let s = database.subject();
     for _ in 0..thousands {
@@ -64,7 +64,7 @@ async fn counts_stay_exact_while_they_are_summed_up() {
     // Only the totals of this type remain.
     let gone = s.start("gone").await;
     s.work("gone", complete("1")).await;
-    s.run(Delete { chains: vec![gone.into()], cascade: false }).await;
+    s.run(Delete { chains: vec![gone.into()], cascade: false, seen: None }).await;
     // Each command leaves a row.
     for _ in 0..1_100 {
         s.start("a").await;

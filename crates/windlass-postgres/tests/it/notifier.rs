@@ -10,10 +10,10 @@ use windlass_conformance::type_name;
 use windlass_core::{BoxFuture, ChainId, ErrorKind, Hint, Notifier, Result, Signal, Timestamp, Topic};
 use windlass_postgres::driver::{Listener, Parameter, Row, Statement};
 use windlass_postgres::{ConnectionRef, Options, PostgresNotifier, Provider, Sqlx};
+use windlass_testkit::logs::Warnings;
 use windlass_testkit::{PostgresServer, wait_until};
 
 use crate::fixture;
-use crate::warnings::warnings;
 
 fn hint() -> Hint {
     Hint::Scheduled { job_type: type_name("a"), count: 1, due_at: Timestamp::default() }
@@ -78,7 +78,7 @@ async fn all_subscriptions_share_one_connection() {
 /// thread, so all hints are queued before the notifier's task sends any.
 #[tokio::test]
 async fn queued_hints_are_bounded_and_drops_are_logged() {
-    let (warnings, _guard) = warnings();
+    let warnings = Warnings::capture("windlass_postgres");
     let (server, _, options) = fixture::fresh().await;
     let other = notifier(&server.url(), &options).await;
     let notifier = notifier(&server.url(), &options).await;
@@ -98,7 +98,7 @@ async fn queued_hints_are_bounded_and_drops_are_logged() {
 
     assert_eq!(subscription.next().await, Some(Signal::Hint(closed)));
     assert_eq!(
-        warnings.texts(),
+        warnings.lines(),
         ["7 hints were dropped, because PostgreSQL did not keep up: workers poll instead"]
     );
 }
@@ -191,7 +191,7 @@ impl Provider for Deaf {
 /// process, and workers poll. It retries periodically and does not warn again.
 #[tokio::test]
 async fn a_connection_without_notifications_is_logged_once() {
-    let (warnings, _guard) = warnings();
+    let warnings = Warnings::capture("windlass_postgres");
     let (server, _, options) = fixture::fresh().await;
     let listens = Arc::new(AtomicUsize::new(0));
     let provider = Deaf(Sqlx::connect(&server.url()).await.unwrap(), Arc::clone(&listens));
@@ -208,5 +208,5 @@ async fn a_connection_without_notifications_is_logged_once() {
         listens.load(Ordering::Relaxed) == 3
     })
     .await;
-    assert_eq!(warnings.texts().len(), 1, "{:?}", warnings.texts());
+    assert_eq!(warnings.lines().len(), 1, "{:?}", warnings.lines());
 }

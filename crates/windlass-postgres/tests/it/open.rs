@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_conformance::complete;
-use windlass_core::{ErrorKind, Store};
+use windlass_conformance::{complete, json, type_name};
+use windlass_core::command::{Created, NewChain, NewJob};
+use windlass_core::{ChainId, Client, ErrorKind, Store};
 use windlass_postgres::{Options, PostgresStore, Sqlx};
 
 use crate::{Database, fixture};
@@ -125,4 +126,18 @@ async fn a_prefix_is_a_namespace() {
     }
     two.erase().await.unwrap();
     assert_eq!((counted(one).await, counted(two).await), (1, 0));
+}
+
+/// Applications create their client where it is convenient, for example in a constructor or a `OnceLock`.
+#[test]
+fn a_client_is_created_outside_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let database = runtime.block_on(Database::new());
+    let client = Client::<PostgresStore<Sqlx>>::new(Arc::clone(&database.store));
+    runtime.block_on(async {
+        let job = NewJob::new(type_name("a"), json("1"));
+        let created = client.create(vec![NewChain::new(ChainId::new(), job)]).await.unwrap();
+        assert!(matches!(created[..], [Created::New { .. }]), "{created:?}");
+        client.close().await.unwrap();
+    });
 }

@@ -170,7 +170,7 @@ async fn plans_made_on_small_tables_stay_efficient() {
                     Trigger { jobs: vec![one.into()] }.into(),
                     Cancel { chains: vec![two.into()], mode: CancelMode::Ask }.into(),
                     SetRetention { chains: vec![two.into()], retention: LEASE }.into(),
-                    Delete { chains: vec![three.into()], cascade: true }.into(),
+                    Delete { chains: vec![three.into()], cascade: true, seen: None }.into(),
                     Create { chains: vec![new("one").build()] }.into(),
                     Create { chains: vec![s.start("b").key("1").build(), new("two").build()] }.into(),
                     Create { chains: vec![new("three").blocked_by([one]).build()] }.into(),
@@ -217,7 +217,7 @@ async fn large_batches_stay_efficient_on_emptied_tables() {
         Trigger { jobs: targets.clone() }.into(),
         SetRetention { chains: targets.clone(), retention: LEASE }.into(),
         Cancel { chains: targets.clone(), mode: CancelMode::Ask }.into(),
-        Delete { chains: targets, cascade: true }.into(),
+        Delete { chains: targets, cascade: true, seen: None }.into(),
     ];
     for (turn, command) in commands.into_iter().enumerate() {
         let (whole, found) = cost(&database, &mut tx, command).await;
@@ -290,7 +290,7 @@ async fn queries_lists_and_counts_use_indexes() {
     let (whole, _) =
         cost(&database, &mut tx, Count { types: Types::Only(vec![type_name("a")]) }.into()).await;
     assert_eq!(whole, 0, "a whole table was read to count one type");
-    // Jobs that are not completed have lists of their own, whatever else is stored.
+    // Jobs that are not completed have their own lists, whatever else is stored.
     for status in [Status::Blocked, Status::Failed, Status::Cancelled, Status::Running] {
         let filter = JobFilter { statuses: vec![status], ..JobFilter::default() };
         let query = Command::from(ListJobs { filter, page: page.clone() });

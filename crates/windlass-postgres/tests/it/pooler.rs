@@ -12,10 +12,10 @@ use windlass_core::{
 };
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
+use windlass_testkit::logs::Warnings;
 use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
 use crate::ledger::{SqlxTable, TABLE};
-use crate::warnings::warnings;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(100);
@@ -174,7 +174,7 @@ where
     P: Provider,
     F: Future<Output = P>,
 {
-    let (warnings, _guard) = warnings();
+    let warnings = Warnings::capture("windlass_postgres");
     let server = PostgresServer::start().await;
     server.query(TABLE);
     let pooler = PgBouncer::start(&server).await;
@@ -186,9 +186,9 @@ where
         let chain = client.start(Pay(number)).await.unwrap();
         assert_eq!(client.wait(chain).poll(POLL).timeout(TIMEOUT).await.unwrap(), number);
     }
-    wait_until("the notifier has noticed", TIMEOUT, async || !warnings.texts().is_empty()).await;
+    wait_until("the notifier has noticed", TIMEOUT, async || !warnings.lines().is_empty()).await;
     worker.stop(TIMEOUT).await;
-    let texts = warnings.texts();
+    let texts = warnings.lines();
     assert_eq!(texts.len(), 1, "{texts:?}");
     assert!(
         texts[0].contains("workers poll: the connection goes through a pooler in transaction mode"),

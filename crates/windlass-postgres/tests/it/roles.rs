@@ -102,7 +102,7 @@ fn work(s: &Subject) -> Vec<Command> {
 /// Commands that only the owner may run.
 fn administration() -> Vec<Command> {
     vec![
-        Delete { chains: Vec::new(), cascade: false }.into(),
+        Delete { chains: Vec::new(), cascade: false, seen: None }.into(),
         Pause { types: vec![type_name("a")], paused: true }.into(),
     ]
 }

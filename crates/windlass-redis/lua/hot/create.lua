@@ -36,14 +36,14 @@ end
 -- Returns the kinds of this request, their pending sets by key, and the changes of the counts. A kind's rows have
 -- everything before and after their number in common, unless they are due later.
 local function read_kinds(now, first)
-  local kinds, lanes = {}, {}
+  local kinds, sets = {}, {}
   for at = 4, first - 4, 4 do
     local job_type, priority = ARGV[at], ARGV[at + 1]
     local key = tag .. ':pending:' .. priority .. ':' .. job_type
-    if not lanes[key] then
-      lanes[key] = { type = job_type, listed = job_type .. '\0' .. priority, add = { 'ZADD', key } }
+    if not sets[key] then
+      sets[key] = { type = job_type, listed = job_type .. '\0' .. priority, add = { 'ZADD', key } }
     end
-    local kind = { lane = lanes[key], type = job_type, priority = tonumber(priority), count = 0 }
+    local kind = { set = sets[key], type = job_type, priority = tonumber(priority), count = 0 }
     kind.head = function(due, flags)
       return pack(
         HEAD, 2, flags, 0, kind.priority, 0, #job_type, 0, 0, 0, 0, now * FENCES_PER_MS, due, -1, -1, -1, -1
@@ -54,7 +54,7 @@ local function read_kinds(now, first)
     kind.tail = kind.middle .. ARGV[at + 3]
     kinds[#kinds + 1] = kind
   end
-  return kinds, lanes
+  return kinds, sets
 end
 
 -- Returns the command that stores these keys, or nil if one has been used before.
@@ -93,7 +93,7 @@ local function hot()
 
   local now = read_clock()
   local now_text = string.format('%.0f', now)
-  local kinds, lanes = read_kinds(now, first)
+  local kinds, sets = read_kinds(now, first)
   local rows, counts, blocks, block, members, new_keys = { 'MSET' }, {}, {}, nil, nil, {}
   for at = 1, count do
     local asked, id = ARGV[first + 2 * at - 2], ids[at]
@@ -118,14 +118,14 @@ local function hot()
       end
       head = kind.head(due_time, flags)
     end
-    local place = seq + at
-    local low = place % 100
+    local job_seq = seq + at
+    local low = job_seq % 100
     if not members or low == 0 then
-      block, members = string.format('%014.0f', (place - low) / 100), {}
+      block, members = string.format('%014.0f', (job_seq - low) / 100), {}
       blocks[#blocks + 1] = { number = block, members = members }
     end
     local seq_text = block .. string.char(48 + (low - low % 10) / 10, 48 + low % 10)
-    local member, add = seq_text .. id, kind.lane.add
+    local member, add = seq_text .. id, kind.set.add
     members[#members + 1] = member
     rows[4 * at - 2], rows[4 * at - 1] = keys[at + 1], head .. seq_text .. tail
     rows[4 * at], rows[4 * at + 1] = tag .. ':input:' .. id, ARGV[first + 2 * at - 1]
@@ -138,7 +138,7 @@ local function hot()
     counts[field] = (counts[field] or 0) + kind.count
   end
 
-  local lane_key, in_blocks, list = nil, {}, { 'ZADD', tag .. ':pending_sets' }
+  local set_key, in_blocks, list = nil, {}, { 'ZADD', tag .. ':pending_sets' }
   local checks = { 'MSET', rows[2], 'MSET', rows[4], 'HSET', tag .. ':meta' }
   local put_keys = take_keys(new_keys)
   if not put_keys then
@@ -153,17 +153,17 @@ local function hot()
     end
     in_blocks['live:' .. of.number], in_blocks['open:' .. of.number] = #of.members, #of.members
   end
-  for key, lane in pairs(lanes) do
+  for key, set in pairs(sets) do
     local card = try('ZCARD', key)
     if not card then
       return nil
-    elseif card == 0 and lane.add[3] then
+    elseif card == 0 and set.add[3] then
       list[#list + 1] = 0
-      list[#list + 1] = lane.listed
+      list[#list + 1] = set.listed
     end
-    lane_key = key
+    set_key = key
   end
-  checks[#checks + 1], checks[#checks + 2] = 'ZADD', lane_key
+  checks[#checks + 1], checks[#checks + 2] = 'ZADD', set_key
   local _, put_counts = add_numbers(tag .. ':counts', counts)
   local left, put_blocks = add_numbers(tag .. ':order_counts', in_blocks)
   if not put_counts or not put_blocks or not has_kind(list[2], 'zset')
@@ -184,9 +184,9 @@ local function hot()
 
   call('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', seq + count)
   call(unpack(rows))
-  for _, lane in pairs(lanes) do
-    if lane.add[3] then
-      call(unpack(lane.add))
+  for _, set in pairs(sets) do
+    if set.add[3] then
+      call(unpack(set.add))
     end
   end
   if put_keys[3] then

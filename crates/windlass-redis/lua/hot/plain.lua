@@ -1,4 +1,4 @@
--- What the short paths share.
+-- Functions that the short paths share.
 
 local call, sub, pack, read_struct = redis.call, string.sub, struct.pack, struct.unpack
 

@@ -34,7 +34,7 @@ local function flat_acquire()
   }
 end
 
--- What the call changes: commands in the order of their execution, rows to write, and changes of numbers.
+-- The changes of the call: commands in the order of their execution, rows to write, and changes of numbers.
 local function new_changes()
   return {
     rows = { 'MSET' }, removals = {}, additions = {}, counts = {}, held = {}, open = {}, running = {}, leaving = {},
@@ -112,8 +112,8 @@ local function settle_plain(changes, now, first, settlements)
 end
 
 -- Returns the pending sets of the requested types, or nil.
-local function pending_lanes(types, max)
-  local names, lanes = {}, {}
+local function pending_sets(types, max)
+  local names, sets = {}, {}
   for at = 1, types do
     names[at] = ARGV[FIRST_TYPE + 3 * at - 3]
   end
@@ -127,71 +127,71 @@ local function pending_lanes(types, max)
     end
     for _, name in ipairs(listed) do
       local priority = sub(name, #job_type + 2)
-      lanes[#lanes + 1] = {
+      sets[#sets + 1] = {
         key = tag .. ':pending:' .. priority .. ':' .. job_type, listed = name, priority = tonumber(priority),
         quota = quota, of = at, type = job_type, taken = 0,
       }
     end
   end
-  return lanes
+  return sets
 end
 
 -- Chooses among the due jobs of several pending sets, by priority, due time and order of creation.
-local function choose(lanes, max)
-  local entries, members, lane_of, left = {}, {}, {}, {}
-  for _, lane in ipairs(lanes) do
-    for at = 1, #lane.due, 2 do
-      entries[#entries + 1] = { lane = lane, member = lane.due[at], due = tonumber(lane.due[at + 1]) }
+local function choose(sets, max)
+  local entries, members, set_of, left = {}, {}, {}, {}
+  for _, set in ipairs(sets) do
+    for at = 1, #set.due, 2 do
+      entries[#entries + 1] = { set = set, member = set.due[at], due = tonumber(set.due[at + 1]) }
     end
-    left[lane.of] = lane.quota
+    left[set.of] = set.quota
   end
   table.sort(entries, function(one, other)
-    if one.lane.priority ~= other.lane.priority then
-      return one.lane.priority > other.lane.priority
+    if one.set.priority ~= other.set.priority then
+      return one.set.priority > other.set.priority
     elseif one.due ~= other.due then
       return one.due < other.due
     end
     return one.member < other.member
   end)
   for _, entry in ipairs(entries) do
-    local lane = entry.lane
-    if #members < max and left[lane.of] > 0 then
-      left[lane.of], lane.taken = left[lane.of] - 1, lane.taken + 1
-      members[#members + 1], lane_of[#members + 1] = entry.member, lane
+    local set = entry.set
+    if #members < max and left[set.of] > 0 then
+      left[set.of], set.taken = left[set.of] - 1, set.taken + 1
+      members[#members + 1], set_of[#members + 1] = entry.member, set
     end
   end
-  return members, lane_of
+  return members, set_of
 end
 
 -- Returns the due jobs to acquire, in the order in which they run, and the pending set of each, if there are several.
 -- Returns nil if a set cannot be read.
-local function due_jobs(now, lanes, max)
-  for _, lane in ipairs(lanes) do
-    lane.due = lanes[2] and try('ZRANGE', lane.key, '-inf', now, 'BYSCORE', 'LIMIT', 0, lane.quota, 'WITHSCORES')
-      or not lanes[2] and try('ZRANGE', lane.key, '-inf', now, 'BYSCORE', 'LIMIT', 0, lane.quota)
-    lane.card = lane.due and try('ZCARD', lane.key)
-    if not lane.card then
+local function due_jobs(now, sets, max)
+  for _, set in ipairs(sets) do
+    set.due = sets[2] and try('ZRANGE', set.key, '-inf', now, 'BYSCORE', 'LIMIT', 0, set.quota, 'WITHSCORES')
+      or not sets[2] and try('ZRANGE', set.key, '-inf', now, 'BYSCORE', 'LIMIT', 0, set.quota)
+    set.card = set.due and try('ZCARD', set.key)
+    if not set.card then
       return nil
     end
   end
-  if not lanes[2] then
-    local lane = lanes[1]
-    lane.taken = #lane.due
-    return lane.due, nil
+  if not sets[2] then
+    local set = sets[1]
+    set.taken = #set.due
+    return set.due, nil
   end
-  return choose(lanes, max)
+  return choose(sets, max)
 end
 
 -- Decides the acquire. Returns id, new row and input of each job, or nil if one is not plain.
 local function acquire_plain(changes, now, types)
   local max, rows, replies, ids, keys = tonumber(ARGV[8]), changes.rows, {}, {}, { 'MGET' }
-  local lanes = pending_lanes(types, max)
-  if lanes and not lanes[1] then
+  local sets = pending_sets(types, max)
+  if sets and not sets[1] then
     return replies
   end
-  local members, lane_of
-  if lanes then
-    members, lane_of = due_jobs(now, lanes, max)
+  local members, set_of
+  if sets then
+    members, set_of = due_jobs(now, sets, max)
   end
   if not members or not members[1] then
     return members and replies
@@ -201,10 +201,10 @@ local function acquire_plain(changes, now, types)
     local id = sub(member, 17)
     ids[at], keys[at + 1], keys[taken + at + 1] = id, tag .. ':job:' .. id, tag .. ':input:' .. id
   end
-  local stored, attempt_ids, name, place = try(unpack(keys)), ARGV[6] .. ARGV[5], ARGV[7], #rows
-  local name_size, latest_lane, lease_until, until_text, new, new_size = #name, nil, nil, nil, nil, nil
+  local stored, attempt_ids, name, written = try(unpack(keys)), ARGV[6] .. ARGV[5], ARGV[7], #rows
+  local name_size, latest_set, lease_until, until_text, new, new_size = #name, nil, nil, nil, nil, nil
   for at, member in ipairs(members) do
-    local row, input, lane = stored and stored[at], stored and stored[taken + at], lane_of and lane_of[at] or lanes[1]
+    local row, input, set = stored and stored[at], stored and stored[taken + at], set_of and set_of[at] or sets[1]
     if not row or not input or #row < NAME then
       return nil
     end
@@ -213,9 +213,9 @@ local function acquire_plain(changes, now, types)
     if status ~= 2 or extra_length ~= 0 or flags % HAS_ERROR >= LARGE then
       return nil
     end
-    if lane ~= latest_lane then
-      latest_lane, lease_until = lane, math.min(now + tonumber(ARGV[FIRST_TYPE + 3 * lane.of - 1]), TIME_MAX)
-      until_text, new = string.format('%.0f', lease_until), running_of(changes, lane.type).new
+    if set ~= latest_set then
+      latest_set, lease_until = set, math.min(now + tonumber(ARGV[FIRST_TYPE + 3 * set.of - 1]), TIME_MAX)
+      until_text, new = string.format('%.0f', lease_until), running_of(changes, set.type).new
       new_size = #new
     end
     -- A pending job that is the only one of its chain has no end.
@@ -223,17 +223,17 @@ local function acquire_plain(changes, now, types)
       HEAD, 3, flags, 0, priority, name_size, type_length, error_length, 0, attempt + 1, version + 1, fence + 1, due,
       lease_until, now, -1, -1
     ) .. attempt_ids .. sub(row, SEQ, NAME - 1) .. name .. sub(row, NAME + name_length)
-    rows[place + 1], rows[place + 2], place = keys[at + 1], leased, place + 2
+    rows[written + 1], rows[written + 2], written = keys[at + 1], leased, written + 2
     replies[3 * at - 2], replies[3 * at - 1], replies[3 * at] = ids[at], leased, input
     new[new_size + 1], new[new_size + 2], new_size = until_text, member, new_size + 2
   end
-  for _, lane in ipairs(lanes) do
-    if lane.taken > 0 then
-      changes.removals[#changes.removals + 1] = { 'ZREMRANGEBYRANK', lane.key, 0, lane.taken - 1 }
-      local pending = 'pending:' .. lane.type
-      changes.counts[pending] = (changes.counts[pending] or 0) - lane.taken
-      if lane.taken == lane.card then
-        changes.additions[#changes.additions + 1] = { 'ZREM', tag .. ':pending_sets', lane.listed }
+  for _, set in ipairs(sets) do
+    if set.taken > 0 then
+      changes.removals[#changes.removals + 1] = { 'ZREMRANGEBYRANK', set.key, 0, set.taken - 1 }
+      local pending = 'pending:' .. set.type
+      changes.counts[pending] = (changes.counts[pending] or 0) - set.taken
+      if set.taken == set.card then
+        changes.additions[#changes.additions + 1] = { 'ZREM', tag .. ':pending_sets', set.listed }
       end
     end
   end

@@ -47,7 +47,7 @@ local function priorities(job_type)
   for _, priority in ipairs(stored_priorities(job_type)) do
     found[priority] = true
   end
-  for priority, staged in pairs(lanes_by_type[job_type] or {}) do
+  for priority, staged in pairs(pending_sets_by_type[job_type] or {}) do
     found[priority] = found[priority] or next(staged.staged) ~= nil
   end
   return found
@@ -87,13 +87,13 @@ local function first_pending_set(pending_sets)
 end
 
 local function lease(row, asked, quota)
-  displace(row)
+  remove_from_indexes(row)
   change(row)
   row.status, row.attempt, row.fence, row.version = 'running', row.attempt + 1, row.fence + 1, row.version + 1
   row.worker, row.worker_name, row.request = asked.worker, asked.worker_name, asked.request
   row.lease_until = after(now, quota.lease)
   row.started, row.ended_as = now, nil
-  place(row)
+  add_to_indexes(row)
 end
 
 -- Returns the outputs of a job's blockers.

@@ -14,11 +14,11 @@ end
 
 -- Closes a job, with the worker of its latest attempt or with none.
 local function close_job(row, closed_as, ended_as, closed_by)
-  displace(row)
+  remove_from_indexes(row)
   change(row)
   row.status, row.closed, row.closed_by, row.ended_as = closed_as, now, closed_by, ended_as
   row.version, row.request, row.lease_until = row.version + 1, nil, nil
-  place(row)
+  add_to_indexes(row)
   depend(row, false)
   -- A failed job may be retried, and then needs its blockers.
   if closed_as ~= 'failed' then
@@ -32,14 +32,14 @@ end
 -- Requeues a running job. Only retries and reaped leases count as attempts.
 local function requeue(row, due, error_text, ended_as)
   push_history(row, attempt_of(row, ended_as, now, error_text))
-  displace(row)
+  remove_from_indexes(row)
   change(row)
   if ended_as == 'rescheduled' or ended_as == 'released' then
     row.attempt = math.max(row.attempt - 1, 0)
   end
   row.status, row.due, row.error = 'pending', due, error_text or row.error
   row.version, row.request, row.lease_until = row.version + 1, nil, nil
-  place(row)
+  add_to_indexes(row)
 end
 
 -- Whether a waiting job is affected by this end of the chain.

@@ -71,7 +71,7 @@ local function insert_job(row, new, list)
   end
   set(rows, new.id, row)
   touch(row)
-  place(row)
+  add_to_indexes(row)
   enter_order(row)
   insert_edges(row, list)
 end
@@ -95,7 +95,7 @@ local function insert_chain(new, list)
   if row.status == 'failed' then
     close_chain(row, 'failed')
   end
-  return { new = { job = placed(row), repeated = false } }
+  return { new = { job = summary(row), repeated = false } }
 end
 
 -- Returns the chain that holds the new chain's key, unless it is to be replaced.
@@ -121,7 +121,7 @@ local function create_chain(new, aliases)
     if stored.index > 0 or stored.type ~= new.job.type then
       return { refused = { why = 'id_taken' } }
     end
-    return { new = { job = placed(latest(stored)), repeated = true } }
+    return { new = { job = summary(latest(stored)), repeated = true } }
   end
   local found = existing(new)
   if found then

@@ -12,7 +12,7 @@
 
 local tag = KEYS[1]
 
--- The version of the layout. A store refuses a namespace with another one.
+-- The version of the layout. A store refuses a namespace with another version.
 local LAYOUT = '2'
 
 -- Status, flags, end of the latest attempt, priority, lengths of worker name, type, error and extra, attempt, version,

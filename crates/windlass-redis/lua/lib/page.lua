@@ -60,8 +60,8 @@ end
 -- Takes the next members of a list, in the order of the page, as live rows.
 local function take_rows(members, at, chains_only)
   local chunk = {}
-  for place_in_list = at, math.min(at + ROWS_CHUNK - 1, #members) do
-    chunk[#chunk + 1] = members[place_in_list]
+  for position = at, math.min(at + ROWS_CHUNK - 1, #members) do
+    chunk[#chunk + 1] = members[position]
   end
   return live_rows(chunk, chains_only), at + #chunk
 end

@@ -1,7 +1,7 @@
 -- Removes chains and jobs.
 
 local function remove_job(row)
-  displace(row)
+  remove_from_indexes(row)
   if OPEN[row.status] then
     depend(row, false)
   else

@@ -5,16 +5,16 @@ local ripple_left = 1000
 
 -- Unblocks a job whose last wait is resolved.
 local function unblock(row)
-  displace(row)
+  remove_from_indexes(row)
   change(row)
   row.status, row.due, row.version = 'pending', math.max(row.due, now), row.version + 1
-  place(row)
+  add_to_indexes(row)
   local traces = {}
   for _, blocker in ipairs(blockers(row)) do
     traces[#traces + 1] = { found = blocker.trace }
   end
   report.unblocked[#report.unblocked + 1] =
-    { job = placed(row), type = row.type, chain_type = row.chain_type, traces = traces }
+    { job = summary(row), type = row.type, chain_type = row.chain_type, traces = traces }
 end
 
 -- Resolves the job's wait for a closed chain.

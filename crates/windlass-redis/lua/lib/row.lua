@@ -268,7 +268,7 @@ local function stop_waiting(row, chain_id)
 end
 
 -- Returns the ids, status and due time of a job.
-local function placed(row)
+local function summary(row)
   return { job = row.id, chain = row.chain, status = row.status, due = row.due }
 end
 

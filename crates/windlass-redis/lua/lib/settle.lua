@@ -14,7 +14,7 @@ local ENDS = {
 }
 
 local function applied(row)
-  return { job = placed(row), created = {} }
+  return { job = summary(row), created = {} }
 end
 
 -- Closes the job, with the worker that ran it, and its chain.
@@ -112,7 +112,7 @@ local function continue_chain(row, item, ended_as, closed_by)
     close_chain(of, 'failed')
     report_closed(of)
   end
-  return { job = placed(row), next = placed(next_job), created = created }
+  return { job = summary(row), next = summary(next_job), created = created }
 end
 
 local OUTCOMES = {
@@ -164,7 +164,7 @@ local function settle_one(item)
   if not row then
     local stored = job(item.job)
     local ended_as = stored and end_of(stored, item.fence)
-    return ended_as and ENDS[item.outcome][ended_as] and { already_applied = placed(stored) } or { lost = lost }
+    return ended_as and ENDS[item.outcome][ended_as] and { already_applied = summary(stored) } or { lost = lost }
   end
   if item.invalid then
     return { refused = { why = 'invalid' } }

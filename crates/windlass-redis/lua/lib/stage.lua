@@ -113,7 +113,7 @@ local function before(left, right)
   return left.member < right.member
 end
 
-local function sorted_place(list, entry)
+local function sorted_position(list, entry)
   local low, high = 1, #list + 1
   while low < high do
     local middle = math.floor((low + high) / 2)
@@ -127,7 +127,7 @@ local function remove(from, member)
   if score then
     set(from.staged, member, nil)
     if from.sorted then
-      table.remove(from.sorted, sorted_place(from.sorted, { score = score, member = member }))
+      table.remove(from.sorted, sorted_position(from.sorted, { score = score, member = member }))
     end
   end
   set(from.gone, member, true)
@@ -139,7 +139,7 @@ local function add(to, score, member)
   set(to.staged, member, score)
   if to.sorted then
     local entry = { score = score, member = member }
-    table.insert(to.sorted, sorted_place(to.sorted, entry), entry)
+    table.insert(to.sorted, sorted_position(to.sorted, entry), entry)
   end
 end
 

@@ -1,4 +1,4 @@
--- Returns the layout of the stored data if it is another one than that of the scripts, and nothing otherwise.
+-- Returns the layout of the stored data if it differs from that of the scripts, and nothing otherwise.
 
 -- The first layout had no version. It had a counter under its own key.
 if redis.call('TYPE', tag .. ':seq').ok == 'string' then

@@ -153,8 +153,8 @@ async fn a_namespace_moves_between_shards_under_load() {
     assert_eq!(chains.len(), moves * JOBS_PER_MOVE);
 
     // The subscription signals a gap, and then receives hints from the namespace's new shard.
-    let told = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
-    timeout(TIMEOUT, told).await.expect("the subscription receives a gap");
+    let gap = async { while !matches!(heard.next().await.unwrap(), Signal::Gap { .. }) {} };
+    timeout(TIMEOUT, gap).await.expect("the subscription receives a gap");
     while heard.try_next().is_some() {}
     client.start(Noop).await.unwrap();
     let signal = timeout(TIMEOUT, heard.next()).await.unwrap();

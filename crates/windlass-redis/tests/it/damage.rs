@@ -180,7 +180,7 @@ async fn commands_from_outside_name_the_key_and_write_nothing() {
         (outside.into(), &ends),
         (Trigger { jobs: vec![chain.into()] }.into(), &["pending:0:a", "pending_sets", &row]),
         (
-            Delete { chains: vec![chain.into()], cascade: true }.into(),
+            Delete { chains: vec![chain.into()], cascade: true, seen: None }.into(),
             &[
                 "pending:0:a",
                 "pending_sets",

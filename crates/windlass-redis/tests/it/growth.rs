@@ -110,7 +110,7 @@ async fn a_blocker_that_was_deleted_and_created_again_is_removed() {
     subject.work("b", fail("no")).await;
 
     let delete = async |chain| {
-        let reply = subject.run(Delete { chains: vec![chain], cascade: false }).await;
+        let reply = subject.run(Delete { chains: vec![chain], cascade: false, seen: None }).await;
         assert!(matches!(reply, DeleteReply::Deleted(deleted) if deleted.chains.len() == 1));
     };
     delete(blocker.id.into()).await;

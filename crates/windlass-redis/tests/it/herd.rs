@@ -39,7 +39,7 @@ impl Decorator for Counting {
         &self.store
     }
 
-    /// Without exchanges, every acquire is a command of its own.
+    /// Without exchanges, every acquire is a separate command.
     fn supported(&self) -> Capabilities {
         Capabilities::CORE
     }

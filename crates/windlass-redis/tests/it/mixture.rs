@@ -84,7 +84,7 @@ impl Mixture {
                 Reap { types, max: 10, except, renewal_interval: Millis::ZERO }.into()
             }
             90..91 => self.retry().into(),
-            91..92 => Delete { chains: self.targets(), cascade: self.one_in(2) }.into(),
+            91..92 => Delete { chains: self.targets(), cascade: self.one_in(2), seen: None }.into(),
             92..93 => {
                 let retention = millis(self.below(1_000_000) as u64);
                 SetRetention { chains: self.targets(), retention }.into()

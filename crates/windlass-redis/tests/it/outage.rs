@@ -34,9 +34,9 @@ struct Starter {
 impl Starter {
     fn new(store: Arc<RedisStore>) -> Self {
         let (stop, started) = (Arc::new(AtomicBool::new(false)), Arc::<std::sync::Mutex<Vec<_>>>::default());
-        let (told, list) = (Arc::clone(&stop), Arc::clone(&started));
+        let (stopped, list) = (Arc::clone(&stop), Arc::clone(&started));
         let task = tokio::spawn(async move {
-            while !told.load(Ordering::SeqCst) {
+            while !stopped.load(Ordering::SeqCst) {
                 let chains: Vec<_> = (0..CHAINS_PER_CREATE).map(|_| new_chain()).collect();
                 // Every command is safe to repeat.
                 let ends_at = Instant::now() + TIMEOUT;

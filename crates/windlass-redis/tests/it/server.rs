@@ -96,12 +96,12 @@ async fn a_callers_connection_is_used() {
 
 #[tokio::test]
 async fn erasing_a_namespace_leaves_the_others() {
-    let (server, neighbour) = (shared_redis().await, shared_redis().await);
+    let (server, neighbor) = (shared_redis().await, shared_redis().await);
     let open = async |namespace: &str| {
         RedisStore::open(&server.url(), Options::default().namespace(namespace)).await.unwrap()
     };
     // The other namespace's name begins with this one's.
-    let longer = format!("{}-{}", server.namespace(), neighbour.namespace());
+    let longer = format!("{}-{}", server.namespace(), neighbor.namespace());
     let (store, other) = (open(server.namespace()).await, open(&longer).await);
     let (own, foreign) = (chain(), chain());
     store.create(Create { chains: vec![own.clone()] }).await.unwrap();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 use windlass_conformance::{json, type_name};
-use windlass_core::command::{Create, Durability, NewChain, NewJob};
+use windlass_core::command::{Create, Created, Durability, NewChain, NewJob};
 use windlass_core::{ChainId, ErrorKind, Store};
 use windlass_redis::{Options, RedisStore};
 use windlass_testkit::{RedisServer, wait_until};
@@ -147,4 +147,22 @@ async fn a_creation_waits_for_the_disks_of_replicas_with_waitaof() {
     let _: () = persist.arg("SET").arg("appendonly").arg("yes").query_async(&mut connection).await.unwrap();
     let reply = open(TIMEOUT).await.create(create()).await.unwrap();
     assert_eq!(reply.durability, Durability::Replicated(1));
+}
+
+/// Applications create their client where it is convenient, for example in a constructor or a `OnceLock`.
+#[test]
+fn a_client_is_created_outside_a_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, store) = runtime.block_on(async {
+        let server = RedisServer::start().await;
+        let store = windlass_redis::connect(&server.url()).await.unwrap();
+        (server, store)
+    });
+    let client: windlass_redis::Client = windlass_core::Client::new(store);
+    runtime.block_on(async {
+        let created = client.create(create().chains).await.unwrap();
+        assert!(matches!(created[..], [Created::New { .. }]), "{created:?}");
+        client.close().await.unwrap();
+        drop(server);
+    });
 }

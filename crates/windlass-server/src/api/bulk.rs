@@ -16,8 +16,8 @@ use crate::bulk::{Action, Operation, Preparation, Progress};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StartBulk {
-    /// The id of the operation: a new UUID, version 7. If the request is repeated with the same id while the server runs, the
-    /// operation is started once. Default: a generated id.
+    /// The id of the operation: a new UUID, version 7. If the request is repeated with the same id, the operation is started
+    /// once. The server remembers the latest 100 operations, as long as it runs. Default: a generated id.
     id: Option<String>,
     action: Action,
     /// At least one field is required. Without `statuses`, a retry selects failed chains, a cancel open ones, and a delete
@@ -31,7 +31,7 @@ pub(crate) struct StartBulk {
     dry_run: bool,
 }
 
-/// Bulk operations since the server was started, newest first.
+/// The latest 100 bulk operations since the server was started, newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Operations {
     pub(crate) operations: Vec<Operation>,
@@ -86,7 +86,7 @@ pub(crate) async fn abort(call: Call, given: Given<NoQuery, NoBody>) -> Result<J
         return Ok(Json(known));
     }
     let target = audit::Target { operation: Some(known.id), ..audit::Target::default() };
-    let entry = call.audit("abort-bulk", target).await?;
+    let entry = call.audit_anyway("abort-bulk", target).await?;
     let aborted = call.app.bulk.abort(id).await.ok_or_else(not_found);
     let aborted = entry.end_with(aborted, |ended| match ended.state {
         Progress::Aborted => audit::Outcome::word("aborted"),

@@ -11,7 +11,7 @@ use windlass_core::{ChainId, ChainRecord, ErrorKind, JobRecord, Target};
 use super::filter::ChainQuery;
 use super::listing::Budget;
 use super::problem::Problem;
-use super::route::{Call, Given, Json, NoBody, NoQuery, at_most};
+use super::route::{Call, Given, Json, NoBody, NoQuery, Waited, at_most};
 use super::why;
 use super::wire::{Chain, ChainDetails, ChainGraph, ChainPage, Ended, Job};
 use crate::WAIT_MAX;
@@ -89,10 +89,10 @@ pub(crate) struct WaitQuery {
     timeout_ms: Option<u64>,
 }
 
-pub(crate) async fn wait(call: Call, given: Given<WaitQuery, NoBody>) -> Result<Json<Ended>, Problem> {
-    let _place = call.wait_place()?;
+pub(crate) async fn wait(call: Call, given: Given<WaitQuery, NoBody>) -> Result<Waited<Ended>, Problem> {
+    let _permit = call.wait_permit()?;
     let chain = stored(&call, Target::Job(given.path.job()?)).await?;
-    Ok(Json(closed(&call, chain.id, given.query.timeout_ms).await?))
+    Ok(Waited(closed(&call, chain.id, given.query.timeout_ms).await?))
 }
 
 /// Waits for a chain to close, and returns how it stands then.

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use windlass_core::command::{
-    self, CancelMode, Cancelled, DeleteReply, DueTime, NewBlocker, NewChain, NewJob, NewKey, NextJob,
-    Retried, Step,
+    self, CancelMode, Cancelled, Delete, DeleteReply, DueTime, NewBlocker, NewChain, NewJob, NewKey, NextJob,
+    Retried, SeenJob, Step,
 };
 use windlass_core::{
     ChainId, ChainRecord, ErrorText, JobId, JobOptions, Key, KeyHold, Millis, Payload, Retention, Status,
@@ -170,7 +170,7 @@ pub(crate) async fn start(
 ) -> Result<Awaited<Started>, Problem> {
     let Json(wanted) = given.body;
     let new = wanted.chain()?;
-    let place = wanted.wait_ms.map(|_| call.wait_place()).transpose()?;
+    let permit = wanted.wait_ms.map(|_| call.wait_permit()).transpose()?;
     let entry = call.audit("start", target_of(&new)).await?;
     let created = call.client().create(vec![new]).await.map_err(Problem::from);
     let started = created.and_then(|mut created| match created.pop() {
@@ -178,10 +178,10 @@ pub(crate) async fn start(
         None => Err(Problem::internal("the store returned no reply for the chain")),
     });
     let mut started = entry.end_with(started, |started| started.outcome()).await?;
-    let Some(place) = place else { return Ok(Awaited::Now(started.into())) };
+    let Some(permit) = permit else { return Ok(Awaited::Now(started.into())) };
     Ok(Awaited::Later(Box::pin(async move {
         started.ended = closed_after(&call, &started.chain, wanted.wait_ms).await;
-        drop(place);
+        drop(permit);
         started.into()
     })))
 }
@@ -432,7 +432,10 @@ pub(crate) async fn delete(
     }
     let subject = audit::Subject { running, ..target(&chain).into() };
     let entry = call.audit(if cascade { "delete-cascading" } else { "delete" }, subject).await?;
-    let deleted = match call.client().delete(chain.id, cascade).await {
+    // A job that a worker has acquired since the query is kept. In a cascade, the blockers have not been queried.
+    let seen = (!running && !cascade).then(|| vec![SeenJob::from(&chain)]);
+    let delete = Delete { chains: vec![chain.id.into()], cascade, seen };
+    let deleted = match call.client().delete(delete).await {
         Ok(DeleteReply::Deleted(deleted)) => Ok(deleted.chains),
         Ok(DeleteReply::Refused(refusals)) => {
             let reasons: Vec<_> = refusals.iter().map(ToString::to_string).collect();

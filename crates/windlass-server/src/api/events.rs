@@ -23,11 +23,11 @@ use crate::IDENTITY_MAX;
 use crate::auth::{Identity, Via, authenticate};
 use crate::bulk::Operation;
 use crate::events::{Batch, Events, Wanted, frame};
-use crate::places::Place;
+use crate::permits::Permit;
 use crate::sampler::Sample;
 use crate::server::App;
 
-/// What a stream contains.
+/// The content of a stream.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EventsQuery {
@@ -59,7 +59,7 @@ pub(crate) struct Streaming(Body);
 
 pub(crate) async fn get(call: Call, given: Given<EventsQuery, NoBody>) -> Result<Streaming, Problem> {
     let caller = call.caller()?.clone();
-    let place = call.app.streams.take(&caller.identity.name)?;
+    let permit = call.app.streams.take(&caller.identity.name)?;
     let EventsQuery { mut topics, types, chain } = given.query;
     let types = type_names(&types)?.iter().map(ToString::to_string).collect();
     let chain = chain.map(|chain| chain.parse::<ChainId>().map_err(|_| invalid_id(&chain))).transpose()?;
@@ -84,7 +84,7 @@ pub(crate) async fn get(call: Call, given: Given<EventsQuery, NoBody>) -> Result
         beat_at: Instant::now() + app.heartbeat.every,
         checks,
         app,
-        _place: place,
+        _permit: permit,
     };
     let (messages, received) = mpsc::channel(1);
     tokio::spawn(stream.run(messages));
@@ -128,12 +128,13 @@ struct EventStream {
     checks: Interval,
     beat_at: Instant,
     app: Arc<App>,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl EventStream {
-    /// Sends messages until the stream ends, or until its client has disconnected or no longer reads. This is a task of its
-    /// own, because the body of an answer is not polled while a client does not read: it would keep its place for ever.
+    /// Sends messages until the stream ends, or until its client has disconnected or no longer reads. It runs in a
+    /// separate task, because the body of a response is not polled while the client does not read: the stream would keep
+    /// its permit forever.
     async fn run(mut self, messages: mpsc::Sender<Bytes>) {
         loop {
             // A message is made when the one before it was read, so that it is not out of date.
@@ -165,11 +166,11 @@ impl EventStream {
                 () = self.app.stop.cancelled() => return (end("stopping"), false),
                 sample = received(&mut self.samples) => match sample {
                     // A client that was slow needs only the latest sample.
-                    Err(_) => {}
+                    Err(Lagged) => {}
                     Ok(sample) => return (sample, true),
                 },
                 batch = received(&mut self.jobs) => match batch {
-                    Err(missed) => return (frame("jobs", &json!({"events": [], "missed": missed})), true),
+                    Err(Lagged) => return (resync(), true),
                     Ok(batch) => {
                         if let Some(frame) = batch.frame(&self.wanted, self.shows_errors) {
                             return (frame, true);
@@ -177,9 +178,8 @@ impl EventStream {
                     }
                 },
                 progress = received(&mut self.bulk) => {
-                    if let Ok(progress) = progress {
-                        return (progress, true);
-                    }
+                    // The end of an operation may be among the lost messages.
+                    return (progress.unwrap_or_else(|Lagged| resync()), true);
                 }
                 _ = self.checks.tick() => {
                     if !self.is_admitted() {
@@ -208,12 +208,20 @@ fn end(reason: &str) -> Bytes {
     frame("end", &json!({"reason": reason}))
 }
 
-/// Waits for a message, or for ever without a receiver. The error is the number of messages that were lost.
-async fn received<T: Clone>(receiver: &mut Option<broadcast::Receiver<T>>) -> Result<T, u64> {
+/// Asks the client to fetch again what it shows.
+fn resync() -> Bytes {
+    frame("resync", &json!({}))
+}
+
+/// The client reads so slowly that messages were lost. Their number says nothing about that of the events in them.
+struct Lagged;
+
+/// Waits for a message, or forever without a receiver.
+async fn received<T: Clone>(receiver: &mut Option<broadcast::Receiver<T>>) -> Result<T, Lagged> {
     let Some(receiver) = receiver else { return std::future::pending().await };
     match receiver.recv().await {
         Ok(message) => Ok(message),
-        Err(RecvError::Lagged(missed)) => Err(missed),
+        Err(RecvError::Lagged(_)) => Err(Lagged),
         // The sender lives as long as the server.
         Err(RecvError::Closed) => std::future::pending().await,
     }

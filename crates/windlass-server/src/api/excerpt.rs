@@ -1,33 +1,16 @@
-//! The content of a chain's page: the chain, the ends of its list of jobs, and its neighbours.
-//!
-//! Many tabs can show one chain, and each of them asks again after an event of the chain. So requests share an answer for a
-//! moment. An event of the chain ends that moment, and so does every change through this server: an answer is never older than
-//! the event that a page received before it asked.
+//! The content of a chain's page: the chain, the ends of its list of jobs, and its neighbors.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use tokio::sync::OnceCell;
-use tokio::time::Instant;
 use windlass_core::command::{JobFilter, ListDependents, ListJobs, Order, Page};
 use windlass_core::{ChainId, ChainRecord, JobId, JobRecord, Target};
 
 use super::chains::stored;
-use super::listing::{Budget, Row};
+use super::listing::Budget;
 use super::problem::Problem;
 use super::route::Call;
 use super::why;
 use super::wire::{Blocker, State, Time};
-
-/// How long requests share an answer.
-const SHARED: Duration = Duration::from_secs(1);
-
-/// The number of answers that are kept.
-const KEPT_MAX: usize = 64;
-
-/// Answers with larger payloads are not kept.
-const KEPT_MAX_BYTES: usize = 1024 * 1024;
 
 /// Jobs from the beginning of a long chain.
 const FIRST_JOBS: u32 = 20;
@@ -38,7 +21,7 @@ const NEWEST_JOBS: u32 = 30;
 /// The blockers of one job, and the dependents of the chain, that are drawn.
 pub(crate) const SIDE_MAX: usize = 12;
 
-/// A chain with some of its jobs, and its neighbours. It does not depend on the caller.
+/// A chain with some of its jobs, and its neighbors. It does not depend on the caller.
 #[derive(Debug)]
 pub(crate) struct Excerpt {
     pub(crate) chain: ChainRecord,
@@ -80,58 +63,8 @@ pub(crate) struct ChainLine {
     pub(crate) state: State,
 }
 
-/// The latest answers, by the id that was asked for.
-#[derive(Debug, Default)]
-pub(crate) struct Excerpts {
-    kept: Mutex<HashMap<JobId, Arc<Kept>>>,
-}
-
-#[derive(Debug)]
-struct Kept {
-    /// When the first request began to query.
-    began_at: Instant,
-    excerpt: OnceCell<Arc<Excerpt>>,
-}
-
-impl Excerpts {
-    /// Returns a chain by its id, or by the id of one of its jobs.
-    pub(crate) async fn get(&self, call: &Call, id: JobId) -> Result<Arc<Excerpt>, Problem> {
-        let kept = self.kept(id);
-        let excerpt = kept.excerpt.get_or_try_init(|| async { query(call, id).await.map(Arc::new) }).await?;
-        if excerpt.chain.payload_bytes() > KEPT_MAX_BYTES {
-            self.lock().remove(&id);
-        }
-        Ok(Arc::clone(excerpt))
-    }
-
-    /// Forgets these chains, because they have changed. Answers that are still being made are forgotten as well.
-    pub(crate) fn forget(&self, chains: &HashSet<ChainId>) {
-        let is_other =
-            |kept: &Kept| kept.excerpt.get().is_some_and(|excerpt| !chains.contains(&excerpt.chain.id));
-        self.lock().retain(|_, kept| is_other(kept));
-    }
-
-    /// Forgets all chains.
-    pub(crate) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn kept(&self, id: JobId) -> Arc<Kept> {
-        let mut all = self.lock();
-        all.retain(|_, kept| kept.began_at.elapsed() < SHARED);
-        let new = || Arc::new(Kept { began_at: Instant::now(), excerpt: OnceCell::new() });
-        if all.len() >= KEPT_MAX && !all.contains_key(&id) {
-            return new();
-        }
-        Arc::clone(all.entry(id).or_insert_with(new))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, Arc<Kept>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-async fn query(call: &Call, id: JobId) -> Result<Excerpt, Problem> {
+/// Returns a chain by its id, or by the id of one of its jobs.
+pub(crate) async fn query(call: &Call, id: JobId) -> Result<Excerpt, Problem> {
     let (client, mut budget) = (call.client(), Budget::new());
     let chain = stored(call, Target::Job(id)).await?;
     let jobs = chain.latest.index + 1;

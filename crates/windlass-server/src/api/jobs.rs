@@ -30,11 +30,13 @@ pub(crate) async fn get(call: Call, given: Given<NoQuery, NoBody>) -> Result<Jso
     let attempts = client.attempts(id).await?;
     let blockers: Vec<_> = job.blockers.iter().map(|blocker| blocker.chain).collect();
     let (blockers, _) = Budget::new().chains(client, &blockers).await?;
+    let why = why::reasons(client, &job).await?;
+    let errors = sight.errors_of_job(&job);
     Ok(Json(JobDetails {
-        attempts: attempts.iter().map(|attempt| Attempt::of(attempt, &job, sight)).collect(),
+        attempts: attempts.iter().map(|attempt| Attempt::of(attempt, &errors)).collect(),
         blocker_chains: blockers.iter().map(|chain| Chain::of(chain, sight.in_list())).collect(),
-        why: why::reasons(client, &job).await?,
-        job: Job::of(&job, sight),
+        why,
+        job: Job::with_errors(&job, sight, &errors),
     }))
 }
 

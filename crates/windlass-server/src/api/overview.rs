@@ -12,7 +12,7 @@ use crate::sampler::{Cost, Point, Sample};
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct Overview {
     pub(crate) sample: Sample,
-    /// Earlier samples, oldest first. There are gaps while nobody watches.
+    /// Earlier samples, oldest first. There are gaps while no client watches.
     pub(crate) history: Vec<Point>,
     pub(crate) sampler: Cost,
 }

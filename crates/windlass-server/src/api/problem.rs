@@ -26,7 +26,7 @@ struct Body {
     #[serde(serialize_with = "number")]
     #[schemars(with = "u16")]
     status: StatusCode,
-    /// What is wrong, and the remedy.
+    /// The problem, and the remedy.
     detail: String,
     #[serde(skip)]
     #[schemars(skip)]

@@ -54,7 +54,7 @@ pub(crate) struct Enqueued {
     job: Option<Chain>,
 }
 
-/// What an enqueue did.
+/// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
@@ -93,7 +93,7 @@ pub(crate) async fn enqueue(
 ) -> Result<Awaited<Enqueued>, Problem> {
     let Given { path, query, body: Json(wanted) } = given;
     let new = wanted.chain(&Given { path, query, body: () })?;
-    let place = wanted.wait_ms.map(|_| call.wait_place()).transpose()?;
+    let permit = wanted.wait_ms.map(|_| call.wait_permit()).transpose()?;
     let subject = audit::Target {
         job_type: Some(new.job.job_type.to_string()),
         key: Some(wanted.id.clone()),
@@ -130,7 +130,7 @@ pub(crate) async fn enqueue(
                 stored.ok().map(|chain| Chain::of(&chain, call.sight()))
             }
         };
-        drop(place);
+        drop(permit);
         let state = shown.as_ref().map_or_else(|| status.into(), |job| job.state);
         let job = shown.filter(|_| wanted.wait_ms.is_some() || outcome == Outcome::Completed);
         let answer = Enqueued { id: wanted.id, outcome, chain: chain.to_string(), state, job };

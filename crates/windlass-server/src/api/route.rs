@@ -23,12 +23,12 @@ use windlass_core::{ChainId, JobId, Key, ScheduleName, TypeName};
 use super::problem::Problem;
 use super::session::check_rate;
 use super::wire::shortened;
-use crate::audit::{Entry, Subject};
+use crate::audit::{Change, Entry, Subject};
 use crate::auth::{Caller, Role, authenticate};
 use crate::client::BoxedClient;
 use crate::guard::{Facts, is_change, names_site};
 use crate::payload::Sight;
-use crate::places::Place;
+use crate::permits::Permit;
 use crate::server::App;
 use crate::{BODY_MAX_BYTES, LOGIN_MAX_BYTES, REQUEST_TIMEOUT, WAIT_MAX};
 
@@ -45,7 +45,7 @@ pub(crate) struct Route {
 
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// Who may call a route.
+/// The callers that a route admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Anyone,
@@ -107,8 +107,11 @@ pub(crate) struct NoBody;
 /// A body of JSON.
 pub(crate) struct Json<T>(pub(crate) T);
 
-/// What a handler returns.
+/// The result of a handler.
 pub(crate) trait Answer: Sized + Send + 'static {
+    /// The time that the handler itself may wait for something else than the store.
+    const WAIT: Duration = Duration::ZERO;
+
     fn into_response(self) -> Response;
 
     /// Waits for what the answer reports. The wait is dropped if the client disconnects.
@@ -132,6 +135,9 @@ pub(crate) enum Awaited<T> {
 }
 
 pub(crate) type Settling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// 200 after a wait.
+pub(crate) struct Waited<T>(pub(crate) T);
 
 /// 202: the work continues after the answer.
 pub(crate) struct Accepted<T>(pub(crate) T);
@@ -214,12 +220,14 @@ where
     let body = B::read(&body)?;
     let call = Call { app: Arc::clone(&app), facts, request: parts, caller };
     let handling = handler(call, Given { path, query, body });
-    let limit = REQUEST_TIMEOUT + WAIT_MAX;
     let answered = if is_change {
         // A change that has begun is completed and logged, even if the client disconnects.
         let handling = tokio::spawn(async move {
             let answered = handling.await;
-            app.excerpts.clear();
+            // A change that was refused has changed nothing. One that failed may have.
+            if !answered.as_ref().is_err_and(|problem| problem.status().is_client_error()) {
+                app.pages.clear();
+            }
             answered
         });
         match timeout(REQUEST_TIMEOUT, handling).await {
@@ -228,13 +236,13 @@ where
             Err(elapsed) => Err(elapsed),
         }
     } else {
-        timeout(limit, handling).await
+        timeout(REQUEST_TIMEOUT + A::WAIT, handling).await
     };
     let answered = answered.map_err(|_| {
         Problem::timed_out("the store did not answer in time: a change may have been made or not")
     })?;
     // Only the change goes on without its client: a wait ends when the client disconnects.
-    let answer = timeout(limit, answered?.settled()).await;
+    let answer = timeout(REQUEST_TIMEOUT + WAIT_MAX, answered?.settled()).await;
     let answer =
         answer.map_err(|_| Problem::timed_out("the wait did not end in time: the change was made"))?;
     Ok(answer.into_response())
@@ -347,11 +355,24 @@ impl Call {
         action: &str,
         subject: impl Into<Subject>,
     ) -> Result<Entry, Problem> {
-        self.app.audit.begin(caller, self.facts.remote, action, &subject.into()).await
+        self.app.audit.begin(self.change(caller, action, subject)).await
     }
 
-    /// Takes one of the places for waits.
-    pub(crate) fn wait_place(&self) -> Result<Place, Problem> {
+    /// Like [`audit`](Self::audit), for a change that stops something: it is made even if the log cannot be written.
+    pub(crate) async fn audit_anyway(
+        &self,
+        action: &str,
+        subject: impl Into<Subject>,
+    ) -> Result<Entry, Problem> {
+        Ok(self.app.audit.begin_anyway(self.change(self.caller()?, action, subject)).await)
+    }
+
+    fn change<'a>(&self, caller: &'a Caller, action: &'a str, subject: impl Into<Subject>) -> Change<'a> {
+        Change { caller, remote: self.facts.remote, action, subject: subject.into() }
+    }
+
+    /// Takes a permit for a wait.
+    pub(crate) fn wait_permit(&self) -> Result<Permit, Problem> {
         self.app.waits.take(&self.caller()?.identity.name)
     }
 }
@@ -486,6 +507,18 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Awaited<T> {
 
     fn describe(generator: &mut SchemaGenerator) -> Vec<(StatusCode, &'static str, Schema)> {
         Created::<T>::describe(generator)
+    }
+}
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Waited<T> {
+    const WAIT: Duration = WAIT_MAX;
+
+    fn into_response(self) -> Response {
+        json(StatusCode::OK, &self.0)
+    }
+
+    fn describe(generator: &mut SchemaGenerator) -> Vec<(StatusCode, &'static str, Schema)> {
+        Json::<T>::describe(generator)
     }
 }
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use windlass_core::ScheduleName;
+use windlass_core::command::ListSchedules;
+use windlass_core::limit::SCHEDULE_PAGE_MAX;
 use windlass_core::schedule::{self, Cron, Every, MissedRuns, Once, Overlap, ScheduleSpec};
 
 use super::chains_change::StartChain;
@@ -12,16 +15,41 @@ use super::route::{Call, Given, Json, NoBody, NoQuery};
 use super::wire::{Schedule, Time};
 use crate::audit;
 
-/// All schedules, sorted by name.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct ScheduleList {
-    pub(crate) schedules: Vec<Schedule>,
+/// The number of schedules on a page, unless the caller asks for another one.
+const PAGE_ROWS: u32 = 50;
+
+/// The page of the list of schedules.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScheduleQuery {
+    /// The cursor of the page, from `next` of the page before: the name of its last schedule.
+    after: Option<String>,
+    /// The maximum number of schedules on the page: 1 to 100. Default: 50.
+    limit: Option<u32>,
 }
 
-pub(crate) async fn list(call: Call, _: Given<NoQuery, NoBody>) -> Result<Json<ScheduleList>, Problem> {
-    let schedules = call.client().schedules().await?;
-    let schedules = schedules.iter().map(|schedule| Schedule::of(schedule, call.sight())).collect();
-    Ok(Json(ScheduleList { schedules }))
+/// One page of schedules, sorted by name.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SchedulePage {
+    pub(crate) schedules: Vec<Schedule>,
+    /// The cursor of the next page, for the parameter `after`. `null` on the last page. A page may be empty.
+    pub(crate) next: Option<String>,
+}
+
+pub(crate) async fn list(
+    call: Call,
+    given: Given<ScheduleQuery, NoBody>,
+) -> Result<Json<SchedulePage>, Problem> {
+    let max = given.query.limit.unwrap_or(PAGE_ROWS);
+    if max == 0 || max as usize > SCHEDULE_PAGE_MAX {
+        return Err(Problem::invalid(format!("`limit` must be 1 to {SCHEDULE_PAGE_MAX}, got {max}")));
+    }
+    let after = given.query.after.map(ScheduleName::new).transpose()?;
+    let reply = call.client().list_schedules(ListSchedules { after, max }).await?;
+    let read = |row| Schedule::of(&schedule::Schedule::read(row, reply.now), call.sight());
+    let next = reply.schedules.last().filter(|_| reply.schedules.len() >= max as usize);
+    let next = next.map(|last| last.name.to_string());
+    Ok(Json(SchedulePage { schedules: reply.schedules.iter().map(read).collect(), next }))
 }
 
 pub(crate) async fn get(call: Call, given: Given<NoQuery, NoBody>) -> Result<Json<Schedule>, Problem> {

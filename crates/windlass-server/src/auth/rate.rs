@@ -16,7 +16,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Counts failed logins by address, within fixed windows.
 ///
 /// There is no limit for all addresses together, nor for callers without a known address: anyone could use it to keep all
-/// others from logging in. A token has 256 random bits, so the limit protects the server's time and its log, not the tokens.
+/// other users from logging in. A token has 256 random bits, so the limit protects the server's time and its log, not the tokens.
 #[derive(Debug)]
 pub(crate) struct LoginLimit {
     window: Mutex<Window>,
@@ -62,7 +62,7 @@ impl Window {
 }
 
 /// Returns the network of an IPv6 address: one host usually has 2^64 addresses.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
@@ -89,7 +89,11 @@ mod tests {
         for number in 0..100_000_u32 {
             limit.failed(Some(IpAddr::V4(number.into())));
         }
-        assert_eq!(limit.wait(address("198.51.100.1")), None, "failures of others lock nobody out");
+        assert_eq!(
+            limit.wait(address("198.51.100.1")),
+            None,
+            "failures of one address do not lock out another"
+        );
         assert_eq!(limit.window.lock().unwrap().by_address.len(), ADDRESSES_MAX);
         for _ in 0..100 {
             limit.failed(None);

@@ -99,7 +99,7 @@ fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// Returns the path of a file beside another one.
+/// Returns the path of a file beside another.
 fn beside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?.to_owned();
     name.push(format!(".{suffix}"));

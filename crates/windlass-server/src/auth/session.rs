@@ -57,10 +57,10 @@ impl CookieName {
 /// How long a session lasts.
 const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The maximum number of sessions. The oldest ends when another one starts.
+/// The maximum number of sessions. The oldest ends when a new one starts.
 const SESSIONS_MAX: usize = 1_000;
 
-/// The maximum number of sessions of one token. The oldest ends when another one starts.
+/// The maximum number of sessions of one token. The oldest ends when a new one starts.
 const PER_TOKEN_MAX: usize = 100;
 
 /// The sessions of a server. Their file contains hashes, so reading it does not help to forge a cookie.
@@ -70,11 +70,11 @@ const PER_TOKEN_MAX: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     path: PathBuf,
-    known: Mutex<Known>,
+    loaded: Mutex<LoadedSessions>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct LoadedSessions {
     checked_at: Instant,
     stamp: Option<Stamp>,
     sessions: HashMap<String, Session>,
@@ -92,7 +92,7 @@ impl Sessions {
     /// Reads the sessions of an earlier run. Without a readable file, there are none, and users log in again.
     pub(crate) fn open(path: PathBuf) -> Self {
         let (checked_at, stamp, sessions) = (Instant::now(), stamp(&path), read(&path));
-        Self { path, known: Mutex::new(Known { checked_at, stamp, sessions }) }
+        Self { path, loaded: Mutex::new(LoadedSessions { checked_at, stamp, sessions }) }
     }
 
     /// Starts a session and returns the value of its cookie, with its lifetime. Waits for the disk.
@@ -115,32 +115,32 @@ impl Sessions {
 
     /// Returns the id of the token that a session was started with, unless the session has ended.
     pub(crate) fn token(&self, id: &str) -> Option<String> {
-        let mut known = self.known();
-        known.refresh(&self.path);
+        let mut loaded = self.loaded();
+        loaded.refresh(&self.path);
         // The key is a hash, so the time of the lookup says nothing about the ids that exist.
-        let session = known.sessions.get(&Hash::of(id).to_hex())?;
+        let session = loaded.sessions.get(&Hash::of(id).to_hex())?;
         (Timestamp::now().as_millis() < session.expires_at).then(|| session.token.clone())
     }
 
     /// Changes the sessions in the file. If that fails, nothing has changed.
     fn change(&self, change: impl FnOnce(&mut HashMap<String, Session>)) -> io::Result<()> {
-        // Requests do not wait for the disk: what is known is only locked after the write.
+        // Requests do not wait for the disk: the loaded sessions are locked only after the write.
         let file = LockedFile::lock(&self.path)?;
         let mut sessions = read(file.path());
         let now = Timestamp::now().as_millis();
         sessions.retain(|_, session| now < session.expires_at);
         change(&mut sessions);
         file.replace(&serde_json::to_string(&sessions).map_err(io::Error::other)?)?;
-        *self.known() = Known { checked_at: Instant::now(), stamp: stamp(file.path()), sessions };
+        *self.loaded() = LoadedSessions { checked_at: Instant::now(), stamp: stamp(file.path()), sessions };
         Ok(())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, LoadedSessions> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl LoadedSessions {
     /// Reads the file again if another server has changed it.
     fn refresh(&mut self, path: &Path) {
         if self.checked_at.elapsed() < CHECK_INTERVAL {
@@ -159,7 +159,7 @@ fn read(path: &Path) -> HashMap<String, Session> {
     known.unwrap_or_default()
 }
 
-/// Ends the oldest of some sessions, until there is room for another one.
+/// Ends the oldest of some sessions, until there is room for a new one.
 fn make_room(sessions: &mut HashMap<String, Session>, max: usize, is_counted: impl Fn(&Session) -> bool) {
     let mut counted: Vec<_> = sessions.iter().filter(|(_, session)| is_counted(session)).collect();
     counted.sort_by_key(|(_, session)| session.expires_at);
@@ -170,7 +170,7 @@ fn make_room(sessions: &mut HashMap<String, Session>, max: usize, is_counted: im
     }
 }
 
-/// Returns the id of the session in the request's cookies. Of two, a page of a neighbouring host may have set one, so
+/// Returns the id of the session in the request's cookies. Of two, a page of a neighboring host may have set one, so
 /// neither is accepted.
 pub(crate) fn session_of<'a>(headers: &'a HeaderMap, name: &CookieName) -> Option<&'a str> {
     let texts = headers.get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());

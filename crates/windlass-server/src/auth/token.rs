@@ -43,14 +43,14 @@ const HEADER: &str =
 #[derive(Clone)]
 pub struct TokenFile {
     path: Arc<Path>,
-    known: Arc<Mutex<Known>>,
+    loaded: Arc<Mutex<LoadedTokens>>,
 }
 
-struct Known {
+struct LoadedTokens {
     checked_at: Instant,
     /// The modification time and the length of the file that was read.
     stamp: Option<Stamp>,
-    /// The tokens. Empty if the file cannot be read: nobody is admitted.
+    /// The tokens. Empty if the file cannot be read: then no caller is admitted.
     tokens: Vec<Token>,
 }
 
@@ -92,7 +92,7 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or contains no token: nobody could use the server.
+    /// If the file cannot be read, or contains no token, because then no caller could use the server.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TokenError> {
         let path = path.as_ref();
         let stamp = stamp(path);
@@ -103,8 +103,8 @@ impl TokenFile {
                 "`{path}` contains no token: create one with `windlass serve token create`"
             )));
         }
-        let known = Known { checked_at: Instant::now(), stamp, tokens };
-        Ok(Self { path: path.into(), known: Arc::new(Mutex::new(known)) })
+        let loaded = LoadedTokens { checked_at: Instant::now(), stamp, tokens };
+        Ok(Self { path: path.into(), loaded: Arc::new(Mutex::new(loaded)) })
     }
 
     /// Creates a token, and the file if it does not exist. Returns the secret, which is not stored.
@@ -194,13 +194,13 @@ impl TokenFile {
     }
 
     fn with_tokens<T>(&self, read: impl FnOnce(&[Token]) -> T) -> T {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.refresh(&self.path);
-        read(&known.tokens)
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.refresh(&self.path);
+        read(&loaded.tokens)
     }
 }
 
-impl Known {
+impl LoadedTokens {
     /// Reads the file again if it has changed.
     fn refresh(&mut self, path: &Path) {
         if self.checked_at.elapsed() < CHECK_INTERVAL {

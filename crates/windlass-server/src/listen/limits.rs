@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,26 +14,46 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-/// The open requests of a connection. A request is open until its answer has been sent.
+/// The requests of a connection.
 #[derive(Clone)]
-pub(super) struct Requests(Arc<watch::Sender<usize>>);
+pub(super) struct Requests(Arc<State>);
+
+struct State {
+    /// The number of open requests. A request is open until its answer has been sent.
+    open: watch::Sender<usize>,
+    /// Whether a part of the head of the next request has arrived.
+    has_part: AtomicBool,
+}
 
 /// An open request.
 pub(super) struct Open(Requests);
 
 impl Requests {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
+        Self(Arc::new(State { open: watch::Sender::new(0), has_part: AtomicBool::new(false) }))
     }
 
     pub(super) fn open(&self) -> Open {
-        self.0.send_modify(|open| *open += 1);
+        self.0.has_part.store(false, Ordering::Relaxed);
+        self.0.open.send_modify(|open| *open += 1);
         Open(self.clone())
+    }
+
+    /// Whether the client has sent a part of the head of a request, and not the rest.
+    pub(super) fn has_part(&self) -> bool {
+        self.0.has_part.load(Ordering::Relaxed)
+    }
+
+    /// Notes that bytes have arrived. While a request is open, they belong to its body.
+    fn received(&self) {
+        if *self.0.open.borrow() == 0 {
+            self.0.has_part.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Waits until there was no request for this time.
     pub(super) async fn idle(&self, time: Duration) {
-        let mut open = self.0.subscribe();
+        let mut open = self.0.open.subscribe();
         loop {
             // The sender lives as long as this future.
             let _ = open.wait_for(|open| *open == 0).await;
@@ -45,7 +66,7 @@ impl Requests {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.0.send_modify(|open| *open = open.saturating_sub(1));
+        self.0.0.open.send_modify(|open| *open = open.saturating_sub(1));
     }
 }
 
@@ -75,17 +96,18 @@ impl HttpBody for Counted {
     }
 }
 
-/// A stream whose writes fail if the other end has read nothing for some time.
+/// A stream whose writes fail if the other end has read nothing for some time. It notes when bytes arrive.
 pub(super) struct WriteTimeout<S> {
     stream: S,
+    requests: Requests,
     time: Duration,
     /// Runs while a write waits for the other end.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> WriteTimeout<S> {
-    pub(super) const fn new(stream: S, time: Duration) -> Self {
-        Self { stream, time, waiting: None }
+    pub(super) const fn new(stream: S, requests: Requests, time: Duration) -> Self {
+        Self { stream, requests, time, waiting: None }
     }
 
     fn limit<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -106,7 +128,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.requests.received();
+        }
+        read
     }
 }
 
@@ -153,7 +180,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_write_fails_when_the_other_end_does_not_read() {
         let (near, _far) = tokio::io::duplex(16);
-        let mut near = WriteTimeout::new(near, Duration::from_secs(30));
+        let mut near = WriteTimeout::new(near, Requests::new(), Duration::from_secs(30));
         let began_at = Instant::now();
         let error = near.write_all(&[0; 64]).await.unwrap_err();
         assert_eq!((error.kind(), began_at.elapsed().as_secs()), (io::ErrorKind::TimedOut, 30));

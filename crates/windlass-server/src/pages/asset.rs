@@ -1,10 +1,11 @@
 //! Scripts and styles, compiled into the program.
 //!
-//! Their address contains a hash of their content, so browsers can keep them for ever.
+//! Their address contains a hash of their content, so browsers can keep them forever.
 
 use std::sync::OnceLock;
 
 use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
@@ -44,7 +45,10 @@ pub(super) fn path(base: &str, name: &str) -> String {
     format!("{base}/assets/{}/{name}", version())
 }
 
-pub(super) async fn get(Path((wanted, name)): Path<(String, String)>) -> Response {
+pub(super) async fn get(path: Result<Path<(String, String)>, PathRejection>) -> Response {
+    let Ok(Path((wanted, name))) = path else {
+        return Problem::invalid("the path is not valid UTF-8").into_response();
+    };
     let found = ASSETS.iter().find(|(known, _, _)| wanted == version() && *known == name);
     match found {
         Some((_, content_type, content)) => {

@@ -10,12 +10,12 @@ use super::part::{
     Action, ago, content, error, facts, head, optional_time, short, short_link, state, time, type_link,
 };
 use crate::api::Problem;
-use crate::api::excerpt::{Excerpt, JobLine};
+use crate::api::excerpt::{self, Excerpt, JobLine};
 use crate::api::wire::{Chain, State, Time};
 use crate::auth::Role;
 
 pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
-    let excerpt = visit.call.app.excerpts.get(&visit.call, visit.path.job()?).await?;
+    let excerpt = excerpt::query(&visit.call, visit.path.job()?).await?;
     let (base, chain) = (visit.base(), &Chain::of(&excerpt.chain, visit.call.sight()));
     let title = format!("Chain {}", short(&chain.id));
     let body = html! {
@@ -29,7 +29,7 @@ pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
             @if !excerpt.why.is_empty() { (why(&excerpt.why)) }
             (error(chain.error.as_deref(), chain.error_hidden))
             (about(base, chain, excerpt.schedule.as_deref()))
-            (neighbours(base, &excerpt))
+            (neighbors(base, &excerpt))
             div class="columns" {
                 section class="card" { h2 { "Input" } (content(&chain.input)) }
                 section class="card" {
@@ -93,7 +93,7 @@ fn about(base: &str, chain: &Chain, schedule: Option<&str>) -> Markup {
     html! { section class="card" { (facts(&about)) } }
 }
 
-fn neighbours(base: &str, graph: &Excerpt) -> Markup {
+fn neighbors(base: &str, graph: &Excerpt) -> Markup {
     html! {
         section class="card" {
             h2 { "Graph" }
@@ -175,7 +175,7 @@ fn actions(base: &str, chain: &Chain, role: Role) -> Markup {
         }
     }
     if role >= Role::Admin {
-        let text = "The chain and its jobs are removed for ever.";
+        let text = "The chain and its jobs are removed forever.";
         let delete = Action::post("Delete", format!("/chains/{id}"), "Delete this chain?", text).dangerous();
         let option = Some(("Also delete the chains that it waits for", "cascade"));
         actions.push(Action { method: "DELETE", option, then: Some(format!("{base}/chains")), ..delete });

@@ -51,7 +51,7 @@ impl Chart {
                             aria-label=(name) {
                             line class="grid" x1="0" x2=(WIDTH) y1=(HEIGHT / 2.0) y2=(HEIGHT / 2.0) {}
                             @for series in &self.series {
-                                @let lines = placed(&series.lines, from, to, top);
+                                @let lines = scaled(&series.lines, from, to, top);
                                 path class={ "area " (series.class) } d=(area(&lines)) {}
                                 path class={ "line " (series.class) } d=(line(&lines)) {}
                             }
@@ -72,12 +72,12 @@ impl Chart {
     }
 }
 
-/// Returns the places of points in the picture.
-fn placed(lines: &[Points], from: f64, to: f64, top: f64) -> Vec<Points> {
-    let place = |(at, value): &(f64, f64)| {
+/// Scales points to the size of the picture.
+fn scaled(lines: &[Points], from: f64, to: f64, top: f64) -> Vec<Points> {
+    let scale = |(at, value): &(f64, f64)| {
         ((at - from) / (to - from) * WIDTH, HEIGHT - value / top * (HEIGHT - 4.0) - 1.0)
     };
-    lines.iter().map(|line| line.iter().map(place).collect()).collect()
+    lines.iter().map(|line| line.iter().map(scale).collect()).collect()
 }
 
 fn line(lines: &[Points]) -> String {
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn lines_are_not_connected() {
         let chart = chart(vec![vec![(0.0, 0.0), (2.0, 1.0)], vec![(60.0, 1.0), (62.0, 0.0)], Vec::new()]);
-        let lines = placed(&chart.series[0].lines, 0.0, 62.0, 1.0);
+        let lines = scaled(&chart.series[0].lines, 0.0, 62.0, 1.0);
         assert_eq!(line(&lines).matches('M').count(), 2);
         assert_eq!(area(&lines).matches('Z').count(), 2);
         assert!(chart.draw().0.contains("62 s ago"));

@@ -19,14 +19,14 @@ pub(super) async fn find(State(app): State<Arc<App>>, request: Request) -> Respo
         Ok(visit) => visit,
         Err(refusal) => return refusal,
     };
-    let found = timeout(REQUEST_TIMEOUT, place(&visit)).await;
+    let found = timeout(REQUEST_TIMEOUT, target(&visit)).await;
     match found.unwrap_or_else(|_| Err(Problem::timed_out("the store did not answer in time: try again"))) {
         Ok(path) => redirect(&format!("{}{path}", visit.base())),
         Err(problem) => failed(problem, visit.base(), Some(&Shell::of(&visit))),
     }
 }
 
-async fn place(visit: &Visit) -> Result<String, Problem> {
+async fn target(visit: &Visit) -> Result<String, Problem> {
     let text = visit.pairs.get("q").unwrap_or_default();
     if text.is_empty() {
         return Ok("/chains".to_owned());

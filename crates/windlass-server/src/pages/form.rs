@@ -17,7 +17,7 @@ const STATES: [&str; 9] =
 pub(super) struct Kind {
     pub(super) path: &'static str,
     pub(super) noun: &'static str,
-    /// Filters that have no field of their own, and what they are called.
+    /// Filters without a field in the form, and their labels.
     unusual: &'static [(&'static str, &'static str)],
 }
 

@@ -165,7 +165,7 @@ fn top(row: usize) -> f64 {
     MARGIN + row as f64 * ROW
 }
 
-/// Returns a curve from the right edge of one box to the left edge of another one.
+/// Returns a curve from the right edge of one box to the left edge of another.
 fn side_edge((x, y): (f64, f64), (to_x, to_y): (f64, f64), class: &'static str) -> Edge {
     let (from_y, to_y, to_x) = (y + NODE_HEIGHT / 2.0, to_y + NODE_HEIGHT / 2.0, to_x - 2.0);
     let half = f64::midpoint(x, to_x);

@@ -8,7 +8,8 @@ use crate::api::Problem;
 use crate::auth::{Kind, Role};
 
 /// A page inside of the frame.
-pub(super) struct Page {
+#[derive(Debug)]
+pub(crate) struct Page {
     pub(super) title: String,
     pub(super) section: Section,
     pub(super) body: Markup,
@@ -72,7 +73,7 @@ const NAVIGATION: [(Section, &str, &str, &str); 7] = [
     (Section::Bulk, "Bulk", "/bulk", "b"),
 ];
 
-/// What the frame shows of the visitor.
+/// The visitor, as the frame shows them.
 pub(super) struct Shell {
     base: String,
     name: String,

@@ -61,7 +61,7 @@ fn listed(visit: &Visit) -> Result<Pairs, Problem> {
     Ok(if pairs.get("limit").is_none() { pairs.with("limit", Some(ROWS)) } else { pairs })
 }
 
-/// Only the first page changes by itself: the others begin at a fixed place.
+/// Only the first page changes by itself: the others begin at a fixed position.
 fn refresh(visit: &Visit) -> Refresh {
     if visit.pairs.get("after").is_none() { Refresh::List } else { Refresh::Never }
 }
@@ -129,13 +129,21 @@ fn table(visit: &Visit, kind: Kind, head: &[&str], rows: usize, next: Option<&st
                 p { "Start one: " code { "windlass start TYPE INPUT" } }
             }))
         }
+        (pages(visit, kind.path, next))
+    }
+}
+
+/// Returns the links to the other pages of a list.
+pub(super) fn pages(visit: &Visit, path: &str, next: Option<&str>) -> Markup {
+    let (base, pairs) = (visit.base(), &visit.pairs);
+    html! {
         nav class="pages" aria-label="Pages of the list" {
             @if pairs.get("after").is_some() {
-                a class="button" href={ (base) (kind.path) (pairs.with("after", None).query()) } { "First page" }
+                a class="button" href={ (base) (path) (pairs.with("after", None).query()) } { "First page" }
             }
             @if let Some(next) = next {
                 a class="button" id="next" rel="next"
-                    href={ (base) (kind.path) (pairs.with("after", Some(next)).query()) } { "Continue" }
+                    href={ (base) (path) (pairs.with("after", Some(next)).query()) } { "Continue" }
             }
         }
     }

@@ -21,7 +21,7 @@ const RATE_SECONDS: f64 = 10.0;
 /// The number of points of a line. The ends of its pieces come on top.
 const POINTS_MAX: usize = 150;
 
-/// Samples further apart than this many intervals are not connected: nobody watched in between.
+/// Samples further apart than this many intervals are not connected: no client watched in between.
 const GAP_INTERVALS: f64 = 4.0;
 
 pub(super) async fn show(visit: Visit) -> Result<Page, Problem> {
@@ -120,7 +120,7 @@ fn charts(overview: &Overview) -> Markup {
         let line = |piece: &&[(f64, &Point)]| piece.iter().map(|(at, point)| (*at, of(point))).collect();
         Series { name, class, lines: thinned(pieces.iter().map(line).collect()) }
     };
-    // A rate over a gap would be an average of what nobody watched.
+    // A rate over a gap would be an average over a time that was not sampled.
     let rate = |name, class, of: fn(&Point) -> u64| {
         let line = |piece: &&[(f64, &Point)]| rates(piece.iter().map(|(at, point)| (*at, of(point))));
         Series { name, class, lines: thinned(pieces.iter().map(line).collect()) }
@@ -174,7 +174,7 @@ fn rates(totals: impl Iterator<Item = (f64, u64)>) -> Vec<(f64, f64)> {
     rates
 }
 
-/// Divides samples where nobody watched. A store that is slow takes longer than the interval for each of them.
+/// Divides samples at times that no client watched. A store that is slow takes longer than the interval for each of them.
 fn divided<T>(points: &[(f64, T)], interval: f64) -> Vec<&[(f64, T)]> {
     let mut steps: Vec<_> =
         points.iter().zip(points.iter().skip(1)).map(|((at, _), (next, _))| next - at).collect();

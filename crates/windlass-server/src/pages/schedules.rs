@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use super::Visit;
 use super::filter::encoded;
 use super::layout::{Page, Refresh, Section};
+use super::lists::pages;
 use super::part::{
     Action, ago, content, empty, facts, head, label, optional_time, short_link, time, type_link, word,
 };
@@ -17,13 +18,16 @@ use crate::auth::Role;
 const RUNS_SHOWN: usize = 10;
 
 pub(super) async fn list(visit: Visit) -> Result<Page, Problem> {
-    let Json(list) = schedules::list(visit.call.clone(), visit.given()?).await?;
+    let Json(list) = schedules::list(visit.call.clone(), visit.given_with(&visit.pairs)?).await?;
+    let after = visit.pairs.get("after");
     let (base, role) = (visit.base(), visit.role());
     let body = html! {
         h1 { "Schedules" }
         p class="lead" { "A schedule starts a chain again and again, at fixed times." }
         div id="content" data-part="" {
-            @if list.schedules.is_empty() {
+            @if list.schedules.is_empty() && after.is_some() {
+                p class="empty" { "There are no further schedules." }
+            } @else if list.schedules.is_empty() {
                 (empty("There are no schedules", &html! {
                     p { "Create one from the shell:" }
                     pre { code { "windlass schedules put nightly --cron '0 3 * * *' report" } }
@@ -43,6 +47,7 @@ pub(super) async fn list(visit: Visit) -> Result<Page, Problem> {
                     }
                 }
             }
+            (pages(&visit, "/schedules", list.next.as_deref()))
         }
     };
     Ok(Page::new("Schedules", Section::Schedules, Refresh::Slow, body))

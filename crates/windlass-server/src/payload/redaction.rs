@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::value::RawValue;
 
-/// What is shown instead of a redacted value.
+/// The replacement of a redacted value.
 const REDACTED: &str = "[redacted]";
 
 /// JSON that is nested deeper than this is not shown where values are redacted.
@@ -60,7 +60,7 @@ impl RedactionPath {
 /// The rest of each path that applies to a value.
 type Rest<'a> = Vec<&'a [Segment]>;
 
-/// What was redacted.
+/// The redacted values.
 #[derive(Default)]
 pub(super) struct Redaction {
     pub(super) is_redacted: bool,

@@ -72,6 +72,27 @@ async fn many_chains_are_retried_with_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_ends_early_cannot_be_confirmed() {
+    let site = Site::new().await;
+    site.api.start_failed("mail").await;
+    let browser = site.visit(Role::Operate, "/chains?status=failed").await;
+    for state in ["aborted", "failed"] {
+        // The server answers that the count has ended early.
+        let script = format!(
+            "window.fetch = async (url) => url.endsWith('/bulk') ? new Response(JSON.stringify({{id: 'x', state: \
+             '{state}', visited: 0, reason: null}})) : Promise.reject(new Error('away')), true"
+        );
+        browser.eval(&script).await;
+        browser.press("Retry all that match").await;
+        browser.until_text("The count has ended early").await;
+        assert_eq!(browser.eval("document.getElementById('confirm-yes').disabled").await, true);
+        browser.press("Keep as it is").await;
+        browser.until("!document.getElementById('confirm').open").await;
+    }
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn types_and_schedules_are_paused_and_resumed() {
     let site = Site::new().await;
     site.fill().await;

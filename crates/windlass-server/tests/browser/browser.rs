@@ -25,7 +25,7 @@ async fn driver() -> &'static ChromeDriver {
     DRIVER.get_or_init(ChromeDriver::start).await
 }
 
-/// A browser with a profile of its own.
+/// A browser with its own profile.
 pub(crate) struct Browser {
     client: Client,
     /// The tab that was opened first. The driver lists tabs in no particular order.

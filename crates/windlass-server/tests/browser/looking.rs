@@ -58,7 +58,7 @@ async fn jobs_are_found_by_id_key_state_type_and_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_is_drawn_with_its_neighbours() {
+async fn a_chain_is_drawn_with_its_neighbors() {
     let site = Site::new().await;
     let sample = site.fill().await;
     let browser = site.visit(Role::Read, &format!("/chains/{}", sample.order)).await;
@@ -150,7 +150,7 @@ async fn times_are_shown_in_the_zone_of_the_viewer() {
     // A browser may restore the fields of a page that it shows again.
     browser.goto(&site.url("/types")).await;
     browser.eval("(history.back(), 0)").await;
-    browser.until("location.search === '?created_from=2026-01-01T00%3A00%3A00Z'").await;
+    browser.until("location.pathname.endsWith('/jobs') && location.search === '?created_from=2026-01-01T00%3A00%3A00Z'").await;
     assert_eq!(browser.eval("document.getElementById('created_from').value").await, "2026-01-01T05:45");
     // Times outside of texts, too.
     browser.goto(&site.url("/schedules")).await;

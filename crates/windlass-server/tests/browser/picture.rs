@@ -86,7 +86,7 @@ async fn take() {
     office.stop(Duration::from_secs(10)).await;
 }
 
-/// Starts jobs in waves, for ever.
+/// Starts jobs in waves, forever.
 async fn work<S: Store>(client: &Client<S>) {
     let (began_at, mut ticks, mut number) = (Instant::now(), interval(Duration::from_millis(50)), 0);
     loop {

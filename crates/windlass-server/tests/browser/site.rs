@@ -14,7 +14,7 @@ use windlass_testkit::Port;
 use crate::browser::Browser;
 use crate::harness::Api;
 
-/// A server that a browser can visit. Tests change the store through a router of their own.
+/// A server that a browser can visit. Tests change the store through their own router.
 pub(crate) struct Site {
     pub(crate) api: Api,
     port: Port,

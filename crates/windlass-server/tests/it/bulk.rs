@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -77,7 +78,7 @@ impl Decorator for Staged {
     }
 }
 
-fn staged(permits: usize) -> (Api, Arc<Semaphore>) {
+pub(crate) fn staged(permits: usize) -> (Api, Arc<Semaphore>) {
     let permits = Arc::new(Semaphore::new(permits));
     let store = Staged { inner: MemoryStore::new(), permits: Arc::clone(&permits) };
     (Api::on(Client::new(store).into_dyn(), |server| server), permits)
@@ -190,4 +191,72 @@ async fn unclear_operations_are_refused() {
         api.post("/bulk", body).await.refused(400);
     }
     assert!(api.audit.lines().is_empty());
+}
+
+/// A store that does not answer lists, or panics when a chain is cancelled. It remembers the largest page.
+#[derive(Debug)]
+struct Odd {
+    inner: MemoryStore,
+    is_silent: bool,
+    page_max: Arc<AtomicU32>,
+}
+
+impl Decorator for Odd {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        match command {
+            Command::ListChains(_) if self.is_silent => Box::pin(std::future::pending()),
+            Command::Cancel(_) => Box::pin(async { panic!("the store has a bug") }),
+            Command::ListChains(list) => {
+                self.page_max.fetch_max(list.page.max, Ordering::SeqCst);
+                self.forward(Command::ListChains(list))
+            }
+            command => self.forward(command),
+        }
+    }
+}
+
+fn odd(is_silent: bool) -> (Api, Arc<AtomicU32>) {
+    let page_max = Arc::<AtomicU32>::default();
+    let store = Odd { inner: MemoryStore::new(), is_silent, page_max: Arc::clone(&page_max) };
+    (Api::on(Client::new(store).into_dyn(), |server| server), page_max)
+}
+
+/// A server on a store that does not answer lists.
+pub(crate) fn silent() -> (Api, Arc<AtomicU32>) {
+    odd(true)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_can_be_aborted_while_nothing_matches() {
+    let (api, _) = silent();
+    let started = api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["mail"]}})).await.ok();
+    let path = format!("/bulk/{}", started["id"].as_str().unwrap());
+    assert_eq!(api.post(&format!("{path}/abort"), json!({})).await.ok()["state"], "aborted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_panics_has_ended() {
+    let (api, _) = odd(false);
+    api.start("mail").await;
+    for _ in 0..=BULK_MAX {
+        let ended = run(&api, json!({"action": "cancel", "filter": {"types": ["mail"]}})).await;
+        assert_eq!(ended["state"], "failed", "{ended}");
+        let abort = format!("/bulk/{}/abort", ended["id"].as_str().unwrap());
+        assert_eq!(api.post(&abort, json!({})).await.ok()["state"], "failed");
+    }
+    assert_eq!(api.audit.lines().last().unwrap()["outcome"], "unknown");
+}
+
+#[tokio::test]
+async fn an_operation_keeps_few_chains_in_memory() {
+    let (api, page_max) = odd(false);
+    api.start("mail").await;
+    run(&api, json!({"action": "cancel", "filter": {"types": ["mail"]}, "dry_run": true})).await;
+    assert_eq!(page_max.load(Ordering::SeqCst), 25);
 }

@@ -117,14 +117,10 @@ async fn events_of_jobs_arrive_by_filter() {
     let mut all = Stream::open(&api, events(&api, "topic=jobs")).await;
     let mut mails = Stream::open(&api, events(&api, "topic=jobs&type=mail")).await;
     // The subscription becomes active in the background.
-    let created = loop {
-        let chain = api.start("mail").await;
-        let found = timeout(Duration::from_secs(1), all.find("jobs", |_| true)).await;
-        if let Ok(found) = found {
-            break (chain, found);
-        }
-    };
-    assert_eq!(created.1["events"][0]["kind"], "created");
+    all.find("resync", |_| true).await;
+    api.start("mail").await;
+    let created = all.find("jobs", |_| true).await;
+    assert_eq!(created["events"][0]["kind"], "created");
     let other = api.start_failed("other").await;
     let failed = all.find("jobs", |data| data.to_string().contains(&other)).await;
     assert!(failed["events"].as_array().unwrap().iter().any(|event| event["type"] == "other"));
@@ -144,14 +140,9 @@ async fn errors_in_events_are_hidden_where_values_are_redacted() {
             false => server.payloads_from(Role::Operate),
         });
         let mut stream = Stream::open(&api, events(&api, "topic=jobs")).await;
-        let failed = loop {
-            let chain = api.start_failed("mail").await;
-            let is_failed =
-                |data: &Value| data.to_string().contains("\"failed\"") && data.to_string().contains(&chain);
-            if let Ok(found) = timeout(Duration::from_secs(1), stream.find("jobs", is_failed)).await {
-                break found;
-            }
-        };
+        stream.find("resync", |_| true).await;
+        api.start_failed("mail").await;
+        let failed = stream.find("jobs", |data| data.to_string().contains("\"failed\"")).await;
         assert!(!failed.to_string().contains("it broke"), "{failed}");
         assert!(failed["events"].as_array().unwrap().iter().any(|event| event["error_hidden"] == true));
     }
@@ -249,4 +240,55 @@ async fn a_client_that_does_not_read_loses_its_stream() {
         left += 1;
         assert!(left < 5, "the stream goes on");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_loses_no_event_after_the_subscription() {
+    let api = Api::new();
+    let mut stream = Stream::open(&api, events(&api, "topic=jobs")).await;
+    // The subscription becomes active in the background. The client then fetches again what it shows.
+    stream.find("resync", |_| true).await;
+    let chain = api.start("mail").await;
+    stream.find("jobs", |data| data.to_string().contains(&chain)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_fetches_again_what_it_shows() {
+    let api = Api::new();
+    let mut jobs = Stream::open(&api, events(&api, "topic=jobs")).await;
+    let mut bulk = Stream::open(&api, events(&api, "topic=bulk")).await;
+    jobs.find("resync", |_| true).await;
+    for _ in 0..90 {
+        api.start("mail").await;
+        api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["x"]}, "dry_run": true}))
+            .await
+            .ok();
+        tokio::time::sleep(Duration::from_millis(300)).await; // tidy: the time is paused
+    }
+    // Without reading for 27 s, both have missed messages.
+    for stream in [&mut jobs, &mut bulk] {
+        stream.find("resync", |_| true).await;
+    }
+}
+
+#[tokio::test]
+async fn progress_of_a_bulk_operation_arrives_at_intervals() {
+    let api = Api::new();
+    for _ in 0..500 {
+        api.start("mail").await;
+    }
+    let mut stream = Stream::open(&api, events(&api, "topic=bulk")).await;
+    let began_at = Instant::now();
+    api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["mail"]}, "dry_run": true})).await.ok();
+    let mut messages = 0;
+    loop {
+        let (name, data) = stream.next().await.unwrap();
+        messages += usize::from(name == "bulk");
+        if data["state"] == "completed" {
+            break;
+        }
+    }
+    // One every 250 ms, and the last one.
+    let most = began_at.elapsed().as_millis() / 250 + 1;
+    assert!(messages as u128 <= most, "{messages} messages, at most {most} expected");
 }

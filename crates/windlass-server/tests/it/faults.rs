@@ -166,6 +166,14 @@ async fn pages_of_a_silent_store_are_answered() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn queries_of_a_silent_store_are_answered_in_time() {
+    let api = Api::on(Client::new(Silent(MemoryStore::new())).into_dyn(), |server| server);
+    let began_at = tokio::time::Instant::now();
+    api.get(&format!("/chains/{}", ChainId::new())).await.refused(504);
+    assert_eq!(began_at.elapsed().as_secs(), REQUEST_TIMEOUT.as_secs());
+}
+
 #[tokio::test]
 async fn a_bulk_operation_with_the_same_id_starts_once() {
     let api = Api::new();

@@ -12,7 +12,7 @@ use windlass_server::{Access, AuditLog, Server, Tls};
 
 use crate::harness::LIMIT;
 
-fn server(stop: &CancellationToken) -> Server {
+pub(crate) fn server(stop: &CancellationToken) -> Server {
     let client = Client::new(MemoryStore::new()).into_dyn();
     let server =
         Server::new(client, Access::without_authentication()).audit(AuditLog::writer(std::io::sink()));

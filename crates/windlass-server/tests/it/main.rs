@@ -12,6 +12,7 @@ mod faults;
 mod filters;
 mod fuzz;
 mod listen;
+mod logs;
 mod mount;
 mod openapi;
 mod pages;

@@ -187,3 +187,21 @@ async fn the_error_of_a_later_job_does_not_show_the_input_of_the_first_one() {
     }
     assert_eq!(api.get(&format!("/jobs/{last}")).await.ok()["error"], "card [redacted] was declined");
 }
+
+#[tokio::test]
+async fn the_error_of_a_job_does_not_show_what_its_blockers_returned() {
+    let api = Api::with(|server| server.redact([RedactionPath::new("card").unwrap()]));
+    let blocker = api.start("lookup").await;
+    let body = json!({"type": "pay", "key": "k", "input": {}, "blocked_by": [blocker]});
+    let chain = api.post("/chains", body).await.ok()["chain"].as_str().unwrap().to_owned();
+    let output = json!({"output": {"card": SECRET}});
+    api.post(&format!("/chains/{blocker}/complete"), output).await.ok();
+    let fail = json!({"fail": format!("card {SECRET} was declined")});
+    let failed = api.post(&format!("/chains/{chain}/complete"), fail).await.ok().to_string();
+    assert!(!failed.contains(SECRET), "{failed}");
+    for path in queries(&chain).into_iter().filter(|path| !path.starts_with("/schedules/")) {
+        let shown = api.get(&path).await.ok().to_string();
+        assert!(!shown.contains(SECRET), "{path}: {shown}");
+    }
+    assert_eq!(api.get(&format!("/jobs/{chain}")).await.ok()["error_hidden"], true);
+}

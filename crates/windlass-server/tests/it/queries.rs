@@ -87,7 +87,7 @@ async fn a_chain_is_found_by_id_job_and_key() {
 }
 
 #[tokio::test]
-async fn the_graph_of_a_chain_has_its_neighbours() {
+async fn the_graph_of_a_chain_has_its_neighbors() {
     let api = Api::new();
     let blocker = api.start("fetch").await;
     let middle = api.post("/chains", json!({"type": "middle", "blocked_by": [blocker]})).await.ok();

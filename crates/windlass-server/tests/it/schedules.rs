@@ -3,6 +3,7 @@ use serde_json::json;
 use windlass_server::Role;
 
 use crate::harness::Api;
+use crate::pages::page;
 
 #[tokio::test]
 async fn schedules_are_created_listed_paused_run_and_deleted() {
@@ -54,5 +55,40 @@ async fn invalid_schedules_are_refused() {
     let body = json!({"every_ms": 1_000, "job": job});
     let answer = api.call(Method::PUT, &long).role(Role::Admin).json(&body).send().await;
     assert!(matches!(answer.status.as_u16(), 400 | 422), "{}", answer.status);
-    assert_eq!(api.get("/schedules").await.ok(), json!({"schedules": []}));
+    assert_eq!(api.get("/schedules").await.ok(), json!({"schedules": [], "next": null}));
+}
+
+#[tokio::test]
+async fn schedules_are_listed_page_by_page() {
+    let api = Api::new();
+    let body = json!({"every_ms": 90_000, "job": {"type": "check"}});
+    let names: Vec<_> = (0..60).map(|number| format!("s {number:02}/&")).collect();
+    for name in &names {
+        let path: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let put = api.call(Method::PUT, &format!("/schedules/{path}")).role(Role::Admin);
+        put.json(&body).send().await.ok();
+    }
+    assert_eq!(api.get("/schedules").await.ok()["schedules"].as_array().unwrap().len(), 50);
+    let (mut after, mut seen, mut pages) = (String::new(), Vec::new(), 0);
+    loop {
+        let page = api.get(&format!("/schedules?limit=20{after}")).await.ok();
+        let shown = page["schedules"].as_array().unwrap();
+        assert!(shown.len() <= 20);
+        seen.extend(shown.iter().map(|schedule| schedule["name"].as_str().unwrap().to_owned()));
+        pages += 1;
+        let Some(next) = page["next"].as_str() else { break };
+        let next: String = next.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        after = format!("&after={next}");
+    }
+    assert_eq!((seen, pages), (names, 4));
+    for query in ["limit=0", "limit=101", "after=", "order=newest"] {
+        let answer = api.get(&format!("/schedules?{query}")).await;
+        assert!(matches!(answer.status.as_u16(), 400 | 422), "{query}: {}", answer.status);
+    }
+    // The page of the dashboard continues in the same way.
+    let first = page(&api, Role::Read, "/schedules").await;
+    assert!(first.contains("s 49/&amp;") && !first.contains("s 50/&amp;"), "{first}");
+    let next = first.split("rel=\"next\" href=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let second = page(&api, Role::Read, &next).await;
+    assert!(second.contains("s 50/&amp;") && second.contains("First page"), "{second}");
 }

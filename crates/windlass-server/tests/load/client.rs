@@ -78,7 +78,21 @@ impl Http {
         let body = to_bytes(Body::new(response.into_body()), usize::MAX).await;
         let body = body.map_err(|error| format!("{url}: {error}"))?;
         let body = String::from_utf8_lossy(&body).into_owned();
-        if status.is_success() { Ok(body) } else { Err(format!("{url}: {status}: {body}")) }
+        if status.is_success() || status.is_redirection() {
+            Ok(body)
+        } else {
+            Err(format!("{url}: {status}: {body}"))
+        }
+    }
+
+    /// Starts a bulk operation that only counts chains.
+    pub(crate) async fn count_chains(&self, url: &str, key: &str) -> Result<(), String> {
+        let body = serde_json::json!({"action": "cancel", "filter": {"key": key}, "dry_run": true});
+        let request = Request::post(url).header("content-type", "application/json");
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        let response = self.0.request(request).await.map_err(|error| format!("{url}: {error:?}"))?;
+        let status = response.status();
+        if status.is_success() { Ok(()) } else { Err(format!("{url}: {status}")) }
     }
 
     /// Reads an event stream until `stop`, and at least until its first sample. Returns the number of samples, or why it

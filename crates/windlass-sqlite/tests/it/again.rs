@@ -35,7 +35,7 @@ async fn a_chain_that_is_created_again_unblocks_the_jobs_of_the_former_one() {
     let failed = job(&store, waiting.id.first_job()).await;
     assert_eq!(failed.status, Status::Failed);
 
-    let delete = Delete { chains: vec![Target::Chain(blocker.id)], cascade: false };
+    let delete = Delete { chains: vec![Target::Chain(blocker.id)], cascade: false, seen: None };
     assert!(matches!(store.delete(delete).await.unwrap(), DeleteReply::Deleted(_)));
     start(&store, vec![blocker.clone()]).await;
     let retry = Retry { chains: vec![RetryTarget { job: failed.id, version: failed.version }] };
@@ -56,7 +56,8 @@ async fn a_chain_that_is_deleted_and_created_in_one_group_is_stored() {
     let first = job(&store, chain.id.first_job()).await;
     file.clock.advance(windlass_core::Millis::from_secs(1));
     let tx = store.begin().await.unwrap();
-    let mut deleting = store.delete(Delete { chains: vec![Target::Chain(chain.id)], cascade: false });
+    let mut deleting =
+        store.delete(Delete { chains: vec![Target::Chain(chain.id)], cascade: false, seen: None });
     let mut creating = store.create(Create { chains: vec![chain.clone()] });
     let queued = poll_fn(|context| {
         let is_ready =

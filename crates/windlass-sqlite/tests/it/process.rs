@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use windlass_conformance::latency::commit_to_handler;
+use windlass_conformance::latency::{commit_jobs, commit_to_handler, print_times, read_times};
 use windlass_core::command::{
     ChangeSchedules, CompleteFromOutside, CompleteFromOutsideReply, Delete, DeleteReply, ListJobs,
     PutSchedule, ScheduleAction, ScheduleChange, Step, Target,
@@ -32,6 +32,9 @@ const OTHERS_FILE: &str = "WINDLASS_TEST_FILE";
 
 /// Environment variable with the file for the processes that start at the same time.
 const STARTERS_FILE: &str = "WINDLASS_TEST_STARTERS_FILE";
+
+/// Environment variable with the file for the process that commits jobs.
+const COMMITTERS_FILE: &str = "WINDLASS_TEST_COMMITTERS_FILE";
 
 /// Number of consecutive rounds, and how many of them must be fast. With notifications every 100 ms instead of every
 /// 10 ms, at most half of the rounds would be.
@@ -74,23 +77,43 @@ async fn client(path: impl Into<PathBuf>) -> Client<SqliteStore> {
 /// The longest delay that 99 of 100 jobs may have between commit and handler.
 const LONGEST: Duration = Duration::from_millis(250);
 
+/// Number of jobs that the application commits.
+fn commits() -> usize {
+    if is_full_run() { 1_000 } else { 200 }
+}
+
+/// Another process commits jobs by its own means. A worker of this process runs them.
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_are_woken_after_the_applications_commits() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("jobs.db");
-    let (application, other) = (client(&path).await, client(&path).await);
-    let commits = if is_full_run() { 1_000 } else { 200 };
+async fn workers_are_woken_after_the_commits_of_another_process() {
+    let file = File::new();
+    let client = client(file.path()).await;
     // A busy machine may need another try.
     for tries in 1.. {
-        let delays = commit_to_handler(&application, &other, commits).await;
+        let delays = commit_to_handler(&client, async {
+            let application = process("process::committing_process", COMMITTERS_FILE, &file).output();
+            let output = application.await.unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{text}");
+            read_times(&text)
+        })
+        .await;
         print_figure("SQLite", &delays);
+        assert_eq!(delays.jobs(), commits());
         if delays.percentile(0.99) < LONGEST && delays.found_by_polling == 0 {
             break;
         }
         assert!(tries < 5, "{delays}");
     }
+    client.close().await.unwrap();
+}
+
+/// The body of the process that commits jobs. Does nothing without the environment variable.
+#[tokio::test(flavor = "multi_thread")]
+async fn committing_process() {
+    let Some(file) = std::env::var_os(COMMITTERS_FILE) else { return };
+    let application = client(file).await;
+    print_times(&commit_jobs(&application, commits()).await);
     application.close().await.unwrap();
-    other.close().await.unwrap();
 }
 
 /// Repeats a round, which returns how long it took, until nearly all of the latest rounds took no longer than `longest`.
@@ -218,7 +241,7 @@ async fn a_job_lost_through_another_store_aborts_the_handler_quickly() {
         let job = other.list_jobs(ListJobs::default()).await.unwrap().jobs.remove(0);
         let began_at = Instant::now();
         let expected = if round % 2 == 0 {
-            let delete = Delete { chains: vec![Target::Chain(job.chain)], cascade: false };
+            let delete = Delete { chains: vec![Target::Chain(job.chain)], cascade: false, seen: None };
             let reply = other.delete(delete).await.unwrap();
             assert!(matches!(reply, DeleteReply::Deleted(_)), "{reply:?}");
             AbortReason::NotFound

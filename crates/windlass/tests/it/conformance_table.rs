@@ -31,7 +31,7 @@ fn page() -> String {
     let mut page = String::from(
         "# Conformance\n\n\
          Generated from the cases of `windlass-conformance`. Each store runs every case that it is not shown to lack a\n\
-         capability for, one by one, in `cargo xtask test`. To check a store of your own, see the crate's documentation.\n\n\
+         capability for, one by one, in `cargo xtask test`. To check your own store, see the crate's documentation.\n\n\
          Sources: *never n* is the n-th sentence of \"Never\" in [ARCHITECTURE.md](../ARCHITECTURE.md), *contract* the\n\
          documentation of `Store`. The others are cases and defects of the two designs that Windlass comes from: SA- and\n\
          NA- of Queuert's state and notify adapters, A and B of Queuert and @platformatic/job-queue.\n\n",

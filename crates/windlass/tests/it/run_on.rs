@@ -54,7 +54,8 @@ macro_rules! tests {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use windlass::sqlite::{SqliteStore, Sqlx};
+    use windlass::sqlite::{Options, SqliteStore, Sqlx};
+    use windlass::time::{Clock, ManualClock};
 
     use super::*;
 
@@ -66,6 +67,25 @@ mod sqlite {
         let store = windlass::sqlite::open(directory.path().join("jobs.db")).await.unwrap();
         let pool = Sqlx::pool(store.provider()).clone();
         check(store, pool).await;
+    }
+
+    #[tokio::test]
+    async fn the_clock_of_the_store_is_the_time_of_the_run() {
+        async fn reserve(
+            a: windlass::Attempt<Reserve, SqliteStore>,
+        ) -> Result<windlass::Done<Reserve, SqliteStore>, BoxError> {
+            let created_at = a.job().created_at.as_millis();
+            Ok(a.begin().await?.done(created_at)?)
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::default());
+        let options = Options::new(directory.path().join("jobs.db")).clock(clock.clone());
+        let store = Arc::new(SqliteStore::open(options).await.unwrap());
+        for _ in 0..2 {
+            let ran = run_on(Arc::clone(&store), reserve, Reserve { item: 7 }).await.unwrap();
+            assert_eq!(*ran.output(), clock.now().as_millis());
+            clock.advance(Duration::from_secs(86_400));
+        }
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use windlass_testkit::{PostgresServer, wait_until};
+use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -27,9 +27,9 @@ struct Process {
 }
 
 impl Process {
-    fn start(role: &str, server: &PostgresServer) -> Self {
+    fn start(role: &str, url: &str) -> Self {
         let mut command = Command::new(example());
-        command.arg(role).env("DATABASE_URL", server.url()).env("ADDRESS", "127.0.0.1:0");
+        command.arg(role).env("DATABASE_URL", url).env("ADDRESS", "127.0.0.1:0");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Self { child, stdout }
@@ -78,11 +78,23 @@ fn sign_up(address: &str) -> std::io::Result<String> {
 #[tokio::test]
 async fn an_api_and_a_worker_share_a_database() {
     let server = PostgresServer::start().await;
-    let mut api = Process::start("api", &server);
+    check(&server, &server.url()).await;
+}
+
+/// The processes share the pooler's server connections, so a prepared statement of one would collide with the other's.
+#[tokio::test]
+async fn an_api_and_a_worker_run_behind_a_pooler() {
+    let server = PostgresServer::start().await;
+    let pooler = PgBouncer::start(&server).await;
+    check(&server, &pooler.url()).await;
+}
+
+async fn check(server: &PostgresServer, url: &str) {
+    let mut api = Process::start("api", url);
     let line = api.line();
     let address = line.trim().strip_prefix("http://").unwrap().strip_suffix("/users").unwrap();
     assert!(sign_up(address).unwrap().contains("201"));
-    let mut worker = Process::start("worker", &server);
+    let mut worker = Process::start("worker", url);
     assert_eq!(worker.line(), "to ada@example.com: welcome\n");
     let welcomed = "select bool_and(welcomed) from users";
     wait_until("the first user is welcomed", TIMEOUT, async || server.query(welcomed) == "t").await;

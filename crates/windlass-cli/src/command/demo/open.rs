@@ -29,7 +29,7 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 /// Time between two orders. Slower than in the short demo: the shop stays open.
 const ORDER_INTERVAL: Duration = Duration::from_millis(350);
 
-/// The manager looks at large orders every so many orders.
+/// The number of orders after which the manager reviews the large ones.
 const APPROVED_EACH: u32 = 40;
 
 /// One order in this many is sent back.
@@ -128,7 +128,7 @@ pub(super) async fn serve(
 }
 
 impl<S: Store + ?Sized, W: Backend<S>> Shop<S, W> {
-    /// Takes orders for ever.
+    /// Takes orders forever.
     pub(super) async fn stay_open(self) -> Result<(), BoxError> {
         self.backend.open(&self.client).await?;
         let ratings = self.client.queue::<u32, u32>("rate-customer").build()?;

@@ -80,7 +80,7 @@ impl Runner {
             ended = &mut communication => ended,
             reason = self.stop_required(attempt.aborted()) => {
                 group.terminate();
-                // Keep reading its pipes meanwhile: a command that writes to a closed pipe would be killed by SIGPIPE.
+                // Keep reading its pipes: a command that writes to a closed pipe would be killed by SIGPIPE.
                 if timeout(self.grace, &mut communication).await.is_err() {
                     group.kill();
                     let _ = timeout(self.grace, &mut communication).await;

@@ -1,5 +1,6 @@
 //! How applications use a client, on its own and inside transactions.
 
+mod caller_commit;
 mod delete;
 mod dependents;
 mod events;
@@ -14,7 +15,6 @@ mod schedule;
 mod start;
 mod trigger;
 mod types;
-mod unannounced;
 mod wait;
 
 use windlass_core::{Capability, Store, Transactional, Tx};
@@ -47,7 +47,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
         outside::transactional_cases(),
         delete::transactional_cases(),
         hooks::transactional_cases(),
-        unannounced::transactional_cases(),
+        caller_commit::transactional_cases(),
         rollback::transactional_cases(),
     ];
     groups.into_iter().flatten().collect()

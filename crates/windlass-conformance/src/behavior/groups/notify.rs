@@ -201,8 +201,8 @@ async fn reaped<S: Store>(scene: Scene<S>) {
     let other = scene.other_worker().handle(ping).start().await.unwrap();
     assert_eq!(scene.output(chain).await, 1, "another worker has taken it over");
     scene.until("the stale attempt is notified", || !lines.all().is_empty()).await;
-    let told = [AbortReason::TakenOver, AbortReason::AlreadyClosed].map(|reason| format!("{reason:?}"));
-    assert!(told.contains(&lines.all()[0]), "{:?}", lines.all());
+    let reported = [AbortReason::TakenOver, AbortReason::AlreadyClosed].map(|reason| format!("{reason:?}"));
+    assert!(reported.contains(&lines.all()[0]), "{:?}", lines.all());
     scene.stop([zombie]).await;
     scene.stop([other]).await;
     assert_eq!(scene.output(chain).await, 1);

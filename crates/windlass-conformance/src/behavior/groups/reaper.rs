@@ -52,11 +52,11 @@ impl<S: Store> Zombie<S> {
         store.fault(&["renew"], Fault::Fails, usize::MAX);
         let client = scene.client_on(store.clone());
         let (started, go) = (Gate::new(), Gate::new());
-        let told = Arc::new(Mutex::new(None));
-        let (at, gate, tells) = (started.clone(), go.clone(), Arc::clone(&told));
+        let reason = Arc::new(Mutex::new(None));
+        let (at, gate, shared) = (started.clone(), go.clone(), Arc::clone(&reason));
         let slow = move |job: Ctx<Slow>| {
             let (at, gate) = (at.clone(), gate.clone());
-            *tells.lock().unwrap() = Some(job.aborted().clone());
+            *shared.lock().unwrap() = Some(job.aborted().clone());
             async move {
                 at.open(1);
                 gate.pass().await;
@@ -66,12 +66,12 @@ impl<S: Store> Zombie<S> {
         let worker = Worker::new(&client).poll(POLL).concurrency(slots).handle(slow).start().await.unwrap();
         let chain = scene.client.start(Slow {}).await.unwrap();
         scene.soon("the attempt starts", started.pass()).await;
-        let abort = told.lock().unwrap().clone().unwrap();
+        let abort = reason.lock().unwrap().clone().unwrap();
         Self { store, worker, chain, abort, go }
     }
 
     /// Waits until the attempt is aborted with a matching reason.
-    async fn told(&self, scene: &Scene<S>, is: impl Fn(AbortReason) -> bool + Send + Sync) {
+    async fn aborted(&self, scene: &Scene<S>, is: impl Fn(AbortReason) -> bool + Send + Sync) {
         scene.until("the attempt is notified", || self.abort.reason().is_some_and(&is)).await;
     }
 }
@@ -82,7 +82,7 @@ async fn quick_attempt(job: Ctx<Slow>) -> Result<String> {
 
 async fn not_taken<S: Store>(scene: Scene<S>) {
     let zombie = Zombie::start(&scene, 1).await;
-    zombie.told(&scene, |reason| reason == AbortReason::StoreError).await;
+    zombie.aborted(&scene, |reason| reason == AbortReason::StoreError).await;
     let warned = scene.seen.count(|event| matches!(event, Event::StoreFailed("renew", _)));
     assert!(warned > 0, "a failed renewal is reported");
     scene.past(scene.job(zombie.chain).await.lease.unwrap().until).await;
@@ -96,7 +96,7 @@ async fn learns_by_renewal<S: Store>(scene: Scene<S>) {
     let other = scene.other_worker().handle(quick_attempt).start().await.unwrap();
     assert_eq!(scene.output(zombie.chain).await, "quick attempt 2");
     zombie.store.mend();
-    zombie.told(&scene, AbortReason::is_lost).await;
+    zombie.aborted(&scene, AbortReason::is_lost).await;
     zombie.go.open(1);
     scene.sees("the attempt finds its job lost", 1, |event| matches!(event, Event::AttemptLost(_))).await;
     assert_eq!(scene.output(zombie.chain).await, "quick attempt 2", "nothing changes");

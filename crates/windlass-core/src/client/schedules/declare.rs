@@ -1,15 +1,15 @@
 //! Declarations of schedules by programs.
 //!
-//! A worker that declares a schedule writes its id into the state of the schedule, as a note. While that worker is alive,
-//! nobody writes another one for 10 minutes. When its heartbeats have ended, another worker that declares the schedule
-//! replaces the note. If none does, but a worker of the same program is alive, that worker marks the schedule: it was
-//! removed from the code. So this costs nothing until a worker stops.
+//! A worker that declares a schedule writes its own id into the state of the schedule, as a note. While that worker is
+//! alive, no other worker writes a note for 10 minutes. When its heartbeats have ended, another worker that declares the
+//! schedule replaces the note. If no worker declares it, but a worker of the same program is alive, that worker marks the
+//! schedule as removed from the code. So declarations cost nothing until a worker stops.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use super::edit::{Edit, change, redefined};
-use super::{Known, PAGE, Schedules};
+use super::{PAGE, Schedules, StoredSchedule};
 use crate::client::firing::in_batches;
 use crate::command::{
     ChangeSchedules, GetSchedules, ListSchedules, ScheduleChange, ScheduleChanged, ScheduleRecord,
@@ -62,7 +62,7 @@ impl Declarer<'_> {
     }
 }
 
-/// What became of the declarations of a program.
+/// The results of a program's declarations.
 #[derive(Debug, Default)]
 pub(crate) struct DeclaredAll {
     /// The result for each.
@@ -88,7 +88,7 @@ pub(crate) struct Declaration {
     pub(crate) job: EncodedChain,
 }
 
-/// What became of a declaration.
+/// The result of a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
     Unchanged,
@@ -101,8 +101,8 @@ pub(crate) enum Declared {
 
 /// A declaration on its way to the store.
 struct Pending {
-    /// Its place in the page.
-    place: usize,
+    /// Its index in the page.
+    index: usize,
     declared: Declared,
     /// Whether it changes nothing but the note.
     is_note: bool,
@@ -134,7 +134,7 @@ impl Schedules<'_> {
         all
     }
 
-    /// Applies declarations in a few commands. Returns `None` for those that others changed at the same time.
+    /// Applies declarations in a few commands. Returns `None` for those that another program changed at the same time.
     async fn declare_page(
         &mut self,
         declarer: Declarer<'_>,
@@ -145,11 +145,11 @@ impl Schedules<'_> {
         let reply = self.store.get(GetSchedules { schedules: schedules.collect() }).await?;
         let (mut results, mut pending) = (Vec::with_capacity(page.len()), Vec::new());
         for (declaration, row) in page.iter().zip(&reply.schedules) {
-            let place = results.len();
+            let index = results.len();
             results.push(match plan(declarer, declaration, row.as_ref(), reply.now, others) {
                 Ok((declared, None)) => Some(Ok(declared)),
                 Ok((declared, Some((is_note, change)))) => {
-                    pending.push(Pending { place, declared, is_note, change });
+                    pending.push(Pending { index, declared, is_note, change });
                     None
                 }
                 Err(error) => Some(Err(error)),
@@ -162,7 +162,7 @@ impl Schedules<'_> {
                 let is_applied =
                     matches!(changed, ScheduleChanged::Applied { .. } | ScheduleChanged::Repeated);
                 // Another worker has written its note, or an occurrence was started. A later check writes a missing note.
-                if let Some(result) = results.get_mut(pending.place).filter(|_| is_applied || pending.is_note)
+                if let Some(result) = results.get_mut(pending.index).filter(|_| is_applied || pending.is_note)
                 {
                     *result = Some(Ok(pending.declared));
                 }
@@ -173,7 +173,7 @@ impl Schedules<'_> {
 
     async fn declare_one(&mut self, declarer: Declarer<'_>, declaration: &Declaration) -> Result<Declared> {
         let mut declared = Declared::Unchanged;
-        let edit = |known: Option<Known<'_>>, now: Timestamp| {
+        let edit = |known: Option<StoredSchedule<'_>>, now: Timestamp| {
             let (result, edit) = declare(declarer, declaration, known, now)?;
             declared = result;
             Ok(edit)
@@ -211,13 +211,13 @@ impl Schedules<'_> {
 pub(crate) fn is_noted(row: &ScheduleRecord, program: &str) -> bool {
     // Nearly all schedules of other origin are not decoded.
     row.state.contains("\"declared_by\"")
-        && Known::decode(row).is_ok_and(|Known { definition, state, .. }| {
+        && StoredSchedule::decode(row).is_ok_and(|StoredSchedule { definition, state, .. }| {
             state.undeclared_at.is_none()
                 && definition.declaration.is_some_and(|declaration| declaration.program == program)
         })
 }
 
-/// Returns the change that marks a schedule, if nobody declares it.
+/// Returns the change that marks a schedule, if it is no longer declared.
 fn mark(
     declarer: Declarer<'_>,
     row: &ScheduleRecord,
@@ -225,7 +225,7 @@ fn mark(
     survey: &mut Survey,
 ) -> Result<Option<ScheduleChange>> {
     // A worker of a newer version can read it.
-    let Ok(Known { definition, state, .. }) = Known::decode(row) else { return Ok(None) };
+    let Ok(StoredSchedule { definition, state, .. }) = StoredSchedule::decode(row) else { return Ok(None) };
     let is_own = definition.declaration.as_ref().is_some_and(|of| of.program == declarer.program);
     let (true, Some(worker), None) = (is_own, state.declared_by, state.undeclared_at) else {
         return Ok(None);
@@ -251,7 +251,7 @@ fn plan(
     now: Timestamp,
     others: &mut HashSet<WorkerId>,
 ) -> Result<(Declared, Option<(bool, ScheduleChange)>)> {
-    let known = row.map(Known::decode).transpose()?;
+    let known = row.map(StoredSchedule::decode).transpose()?;
     let noted_by = known.as_ref().and_then(|known| known.state.declared_by);
     let (declared, edit) = declare(declarer, declaration, known, now)?;
     let is_note = edit.as_ref().is_none_or(|edit| !edit.is_redefined);
@@ -269,11 +269,11 @@ fn plan(
 fn declare(
     declarer: Declarer<'_>,
     Declaration { spec, job, .. }: &Declaration,
-    known: Option<Known<'_>>,
+    known: Option<StoredSchedule<'_>>,
     now: Timestamp,
 ) -> Result<(Declared, Option<Edit>)> {
     let program = declarer.program;
-    let Some(Known { row, definition: known, state }) = known else {
+    let Some(StoredSchedule { row, definition: known, state }) = known else {
         if is_over(spec, now)? {
             return Ok((Declared::Over, None));
         }

@@ -9,7 +9,7 @@ use crate::name::ScheduleName;
 use crate::schedule::{Definition, State, due_at, set_aside, time};
 use crate::time::Timestamp;
 
-/// What a change of a schedule needs to know.
+/// The context of a change of a schedule.
 pub(super) struct Edit {
     pub(super) definition: Definition,
     pub(super) state: State,
@@ -33,13 +33,13 @@ impl Edit {
 }
 
 /// A stored schedule that a change is computed from.
-pub(super) struct Known<'r> {
+pub(super) struct StoredSchedule<'r> {
     pub(super) row: &'r ScheduleRecord,
     pub(super) definition: Definition,
     pub(super) state: State,
 }
 
-impl<'r> Known<'r> {
+impl<'r> StoredSchedule<'r> {
     pub(super) fn decode(row: &'r ScheduleRecord) -> Result<Self> {
         Ok(Self { row, definition: Definition::decode(&row.definition)?, state: State::decode(&row.state)? })
     }

@@ -18,7 +18,7 @@ use crate::record::ClosedAs;
 use crate::time::Timestamp;
 
 impl Rows for Tables {
-    type Place = JobId;
+    type RowId = JobId;
 
     fn job(&mut self, id: JobId) -> Result<Option<Arc<JobRow>>> {
         Ok(self.jobs.get(&id).cloned())
@@ -113,18 +113,18 @@ impl Rows for Tables {
         let Some(of_type) = self.types.get(job_type) else { return Ok(Vec::new()) };
         let levels = of_type.pending.iter().flat_map(|(Reverse(priority), jobs)| {
             let due = jobs.iter().take_while(|(due_at, ..)| *due_at <= now);
-            due.map(|(due_at, seq, place)| Due {
+            due.map(|(due_at, seq, row_id)| Due {
                 priority: *priority,
                 due_at: *due_at,
                 seq: *seq,
-                place: *place,
+                row_id: *row_id,
             })
         });
         Ok(levels.take(max).collect())
     }
 
     fn due_job(&mut self, due: Due<JobId>) -> Result<Option<Arc<JobRow>>> {
-        self.job(due.place)
+        self.job(due.row_id)
     }
 
     fn expired_leases(

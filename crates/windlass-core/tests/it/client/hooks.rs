@@ -100,14 +100,14 @@ async fn hooks_run_after_the_commit_of_a_borrowed_transaction() {
         let mut inside = client.in_tx(&mut tx);
         inside.after_commit(done.note("committed"));
         inside.after_rollback(done.note("rolled back"));
-        let unannounced = inside.announcements();
+        let announcements = inside.announcements();
         let commit = async {
             if fails {
                 return Err(Error::new(ErrorKind::Unavailable, "the connection was lost"));
             }
             client.store().commit(tx).await
         };
-        assert_eq!(unannounced.announce_after(commit).await.is_err(), fails);
+        assert_eq!(announcements.announce_after(commit).await.is_err(), fails);
         assert_eq!(done.take(), [expected]);
     }
 }

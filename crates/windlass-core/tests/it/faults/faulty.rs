@@ -174,6 +174,10 @@ fn busy(command: &Command) -> Reply {
         Command::SetRetention(SetRetention { chains, .. }) => {
             Reply::SetRetention(SetRetentionReply { chains: vec![RetentionSet::Busy; chains.len()] })
         }
+        Command::ChangeSchedules(ChangeSchedules { changes }) => {
+            let changes = vec![ScheduleChanged::Busy; changes.len()];
+            Reply::ChangeSchedules(ChangeSchedulesReply { now: Timestamp::default(), changes })
+        }
         command => panic!("no row of `{}` is ever busy", command.name()),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 use windlass_core::{
-    BoxFuture, Client, ErrorKind, Hint, InProcessNotifier, Notifier, Result, Subscription, Topic, TypeName,
-    Worker,
+    BoxFuture, Client, Error, ErrorKind, Event, Hint, InProcessNotifier, LazyNotifier, Notifier, Reach,
+    Result, Subscription, Topic, TypeName, Worker,
 };
 
 use super::faulty::Faulty;
-use super::{MINUTE, TIMEOUT, Task, Trace, echo, pass, slow, task};
+use super::{MINUTE, Seen, TIMEOUT, Task, Trace, echo, pass, slow, task};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
@@ -22,6 +23,8 @@ enum Fault {
     ClaimWakePanics,
     /// Each subscription ends immediately.
     Flaps,
+    /// It takes a second to publish a hint about scheduled jobs.
+    PublishIsSlow,
 }
 
 #[derive(Clone, Debug)]
@@ -29,11 +32,24 @@ struct Bad {
     fault: Fault,
     inner: InProcessNotifier,
     subscribed: Arc<AtomicUsize>,
+    /// The number of published hints about scheduled jobs.
+    published: Arc<AtomicUsize>,
 }
 
 impl Notifier for Bad {
     fn publish(&self, hint: Hint) -> BoxFuture<'_, Result<()>> {
-        if self.fault == Fault::PublishHangs { Box::pin(pending()) } else { self.inner.publish(hint) }
+        Box::pin(async move {
+            let is_scheduled = matches!(hint, Hint::Scheduled { .. });
+            match self.fault {
+                Fault::PublishHangs => pending().await,
+                Fault::PublishIsSlow if is_scheduled => pass(Duration::from_secs(1)).await,
+                _ => {}
+            }
+            if is_scheduled {
+                self.published.fetch_add(1, Ordering::SeqCst);
+            }
+            self.inner.publish(hint).await
+        })
     }
 
     fn subscribe(&self, topics: Vec<Topic>) -> BoxFuture<'_, Result<Subscription>> {
@@ -60,7 +76,8 @@ impl Notifier for Bad {
 }
 
 fn client(fault: Fault) -> (Bad, Faulty, Client<Faulty>) {
-    let bad = Bad { fault, inner: InProcessNotifier::new(), subscribed: Arc::default() };
+    let (subscribed, published) = Default::default();
+    let bad = Bad { fault, inner: InProcessNotifier::new(), subscribed, published };
     let store = Faulty::default();
     (bad.clone(), store.clone(), Client::builder(store).notifier(bad).build())
 }
@@ -148,6 +165,78 @@ async fn a_worker_whose_notifier_was_closed_still_fills_freed_slots() {
     for chain in chains {
         assert_eq!(client.wait(chain).poll(TIMEOUT / 10).timeout(2 * TIMEOUT).await.unwrap(), "attempt 1");
     }
+}
+
+/// A process that starts a job and exits immediately still wakes a worker.
+#[tokio::test(start_paused = true)]
+async fn closing_a_client_publishes_its_hints_first() {
+    let (bad, _, client) = client(Fault::PublishIsSlow);
+    client.start(task("x")).await.unwrap();
+    assert_eq!(bad.published.load(Ordering::SeqCst), 0, "a start does not wait for the notifier");
+    client.close().await.unwrap();
+    assert_eq!(bad.published.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_and_waits_poll_every_5_s_if_hints_arrive_from_everywhere_and_every_1500_ms_otherwise() {
+    for (reaches_all, polls) in [(true, 12..=14), (false, 40..=45)] {
+        let store = Faulty::default();
+        let client = match reaches_all {
+            true => Client::new(store.clone()),
+            false => Client::builder(store.clone()).notifier(InProcessNotifier::new()).build(),
+        };
+        assert_eq!(matches!(client.reach(), Reach::Everywhere), reaches_all);
+        let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+        pass(MINUTE).await;
+        let before = store.calls("acquire");
+        pass(MINUTE).await;
+        let acquires = store.calls("acquire") - before;
+        assert!(polls.contains(&acquires), "a worker: {acquires} polls in a minute");
+        worker.stop(TIMEOUT).await;
+
+        let chain = client.start(task("x")).await.unwrap();
+        let before = store.calls("get_chains");
+        let error = client.wait(chain).timeout(MINUTE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        // The first query is no poll.
+        let queries = store.calls("get_chains") - before - 1;
+        assert!(polls.contains(&queries), "a wait: {queries} polls in a minute");
+    }
+}
+
+/// For example, a connection pooler that does not support notifications.
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_notifier_cannot_connect_is_degraded_but_healthy() {
+    let (is_up, seen) = (Arc::new(AtomicBool::new(false)), Seen::default());
+    let open = Arc::clone(&is_up);
+    let notifier = LazyNotifier::new(move || {
+        let is_up = open.load(Ordering::SeqCst);
+        Box::pin(async move {
+            match is_up {
+                true => Ok(Arc::new(InProcessNotifier::new()) as Arc<dyn Notifier>),
+                false => Err(Error::new(ErrorKind::Unavailable, "the pooler does not support LISTEN")),
+            }
+        })
+    });
+    let client = Client::builder(Faulty::default()).notifier(notifier).observer(seen.clone()).build();
+    let worker = Worker::new(&client).handle(echo::<Task>);
+    let probe = worker.probe();
+    assert!(probe.degraded().is_none(), "nothing has connected yet");
+    let worker = worker.start().await.unwrap();
+    pass(MINUTE / 2).await;
+    let error = probe.degraded().expect("the notifier cannot connect");
+    assert_eq!(error.to_string(), "the pooler does not support LISTEN");
+    assert!(probe.health().is_ok() && probe.is_ready(), "the worker polls");
+    assert_eq!(seen.count(|event| matches!(event, Event::NotifierFailed("subscribe", _))), 1);
+    let chain = client.start(task("x")).await.unwrap();
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).await.unwrap(), "attempt 1");
+
+    is_up.store(true, Ordering::SeqCst);
+    pass(MINUTE / 2).await;
+    assert!(probe.degraded().is_none(), "it has connected");
+    worker.stop(TIMEOUT).await;
+    drop(client);
+    assert!(probe.degraded().is_none(), "there is no client any more");
 }
 
 /// Only one of two workers is notified of a scheduled job. Whichever of them stops, the other one runs the

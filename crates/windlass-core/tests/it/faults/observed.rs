@@ -12,7 +12,7 @@ use windlass_core::{
 };
 
 use super::faulty::{Fault, Faulty};
-use super::{LEASE, MINUTE, Result, TIMEOUT, Task, echo, hang, pass, task};
+use super::{LEASE, MINUTE, Result, Seen, TIMEOUT, Task, echo, hang, pass, task};
 
 /// Records the ends of attempts, stages and requested trace contexts.
 #[derive(Clone, Debug, Default)]
@@ -248,4 +248,23 @@ async fn a_chain_that_a_transaction_carries_and_that_exists_is_reported_to_the_t
     let lines = recorder.take();
     let existed: Vec<_> = lines.iter().filter(|line| line.starts_with("existed")).collect();
     assert_eq!(existed, ["existed Chain", "existed Job"], "{lines:?}");
+}
+
+/// While the store is down, each failed chain would fail to be queried for the same reason.
+#[tokio::test(start_paused = true)]
+async fn a_failed_query_for_waiting_jobs_is_reported_once() {
+    let (store, seen) = (Faulty::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let failures = || {
+        seen.count(|event| matches!(event, Event::StoreFailed(command, _) if *command == "list_dependents"))
+    };
+    for expected in [1, 2] {
+        store.fault("list_dependents", Fault::IsDenied, 2);
+        for text in ["denied", "denied", "answered"] {
+            let chain = client.start(task(text)).await.unwrap();
+            client.cancel_unless_running(chain).await.unwrap();
+            pass(TIMEOUT).await;
+        }
+        assert_eq!(failures(), expected);
+    }
 }

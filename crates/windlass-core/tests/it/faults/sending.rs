@@ -1,18 +1,20 @@
 //! How each command of a client reaches the store: a try that hangs, a reply that is lost, a row that is busy.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use windlass_core::command::{ListChains, ListJobs, RetentionSet, Retried, TriggerReply, Types};
+use windlass_core::command::{ChainFilter, ListChains, ListJobs, RetentionSet, Retried, TriggerReply, Types};
+use windlass_core::schedule::{Every, ScheduleSpec};
 use windlass_core::{
-    BoxFuture, CancelMode, Cancelled, Chain, Client, ErrorKind, Result, Target, TypeName, plan,
+    CancelMode, Cancelled, Chain, Client, ErrorKind, Reaper, Result, Target, TypeName, Worker, plan,
 };
 
 use super::faulty::{Fault, Faulty};
-use super::{Task, faulty, task};
+use super::{MINUTE, TIMEOUT, Task, echo, faulty, pass, task};
 
 /// Longer than all tries together.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(2 * 3_600);
 
 /// What the calls are about.
 #[derive(Clone, Copy)]
@@ -21,7 +23,7 @@ struct Chains {
     failed: Chain<Task>,
 }
 
-type Call = fn(Client<Faulty>, Chains) -> BoxFuture<'static, Result<bool>>;
+type Call = fn(Client<Faulty>, Chains) -> Pin<Box<dyn Future<Output = Result<bool>>>>;
 
 /// A call of a client, with the command of the store that it sends.
 struct Case {
@@ -96,13 +98,83 @@ const CASES: &[Case] = cases! {
     };
     "count": count, repeats, free, |client, chains| client.count(Types::All).await?.types.len() == 1;
     "workers": list_workers, repeats, free, |client, chains| client.workers().await?.is_empty();
+    "resume": pause, once, free, |client, chains| client.resume(vec![TypeName::new("Task")?]).await? == [false];
+    "retry_all": next_due, repeats, free, |client, chains| {
+        client.retry_all(ChainFilter::default()).await?.changed == 1
+    };
+    "schedules.put": change_schedules, repeats, busy, |client, chains| {
+        client.schedules().put("new", hourly(), task("x")).await?;
+        true
+    };
+    "schedules.run_now": change_schedules, repeats, busy, |client, chains| {
+        let chain = client.schedules().run_now("hourly").await?;
+        client.chain(chain).await?.is_some()
+    };
+    "schedules.delete": change_schedules, repeats, busy, |client, chains| client.schedules().delete("hourly").await?;
+    "schedules.get": get_schedules, repeats, free, |client, chains| {
+        client.schedules().get("hourly").await?.is_some()
+    };
+    "schedules.list": list_schedules, repeats, free, |client, chains| client.schedules().list().await?.len() == 1;
+    "visit_schedules": due_schedules, repeats, free, |client, chains| {
+        client.visit_schedules().await?;
+        true
+    };
 };
+
+/// The commands that workers and reapers send in the background. Their loops send them again.
+const BACKGROUND: &[Case] = cases! {
+    "heartbeat": beat, repeats, free, |client, chains| {
+        let worker = Worker::new(&client).handle(echo::<Task>).start().await?;
+        until(async || Ok(client.workers().await?.len() == 1)).await?;
+        pass(MINUTE).await;
+        let is_listed = client.workers().await?.len() == 1;
+        worker.stop(TIMEOUT).await;
+        is_listed
+    };
+    "stop": retire, repeats, free, |client, chains| {
+        let worker = Worker::new(&client).handle(echo::<Task>).start().await?;
+        until(async || Ok(client.workers().await?.len() == 1)).await?;
+        worker.stop(TIMEOUT).await;
+        // If the store did not answer, the heartbeat expires.
+        until(async || Ok(client.workers().await?.is_empty())).await?;
+        true
+    };
+    "leader": leader_lock, repeats, free, |client, chains| {
+        let reaper = Reaper::new(&client).start().await?;
+        until(async || Ok(reaper.is_leader())).await?;
+        reaper.stop().await;
+        true
+    };
+    "expiry": expire, repeats, free, |client, chains| {
+        client.set_retention(vec![chains.failed.into()], Duration::from_secs(1)).await?;
+        // A chain is kept for a while after its end, whatever its retention: its creation may be repeated.
+        pass(60 * MINUTE).await;
+        let reaper = Reaper::new(&client).start().await?;
+        until(async || Ok(client.chain(chains.failed).await?.is_none())).await?;
+        pass(MINUTE).await;
+        reaper.stop().await;
+        true
+    };
+};
+
+fn hourly() -> ScheduleSpec {
+    Every::new(60 * MINUTE).expect("an hour is a valid interval")
+}
+
+/// Checks every second until the condition holds.
+async fn until(condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    while !condition().await? {
+        pass(Duration::from_secs(1)).await;
+    }
+    Ok(())
+}
 
 async fn prepared() -> (Faulty, Client<Faulty>, Chains) {
     let (store, client) = faulty();
     let open = client.start(task("open")).key("open").await.unwrap();
     let failed = client.start(task("failed")).await.unwrap();
     client.step(failed).await.unwrap().of::<Task>().unwrap().fail("no").await.unwrap();
+    client.schedules().put("hourly", hourly(), task("x")).await.unwrap();
     (store, client, Chains { open, failed })
 }
 
@@ -129,14 +201,14 @@ fn check(case: &Case, answer: Result<bool>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_first_try_times_out_and_is_repeated() {
-    for case in CASES {
+    for case in CASES.iter().chain(BACKGROUND) {
         check(case, call(case, Fault::Hangs, 1).await.0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_followed_by_another_try() {
-    for case in CASES {
+    for case in CASES.iter().chain(BACKGROUND) {
         let (answer, calls) = call(case, Fault::LosesReply, 1).await;
         check(case, answer);
         assert_eq!(calls > 1, case.repeats, "{}", case.name);
@@ -171,6 +243,20 @@ async fn a_row_that_stays_busy_is_reported() {
         assert!(began.elapsed() < Duration::from_secs(2), "{}: {:?}", case.name, began.elapsed());
         assert!(!matches!(answer, Ok(true)), "{}", case.name);
     }
+}
+
+/// The list of workers must not depend on a single call.
+#[tokio::test(start_paused = true)]
+async fn a_worker_stays_listed_while_one_heartbeat_hangs() {
+    let (store, client) = faulty();
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    until(async || Ok(client.workers().await?.len() == 1)).await.unwrap();
+    store.fault("beat", Fault::Hangs, 1);
+    for second in 0..60 {
+        pass(Duration::from_secs(1)).await;
+        assert_eq!(client.workers().await.unwrap().len(), 1, "after {second} s");
+    }
+    worker.stop(TIMEOUT).await;
 }
 
 /// An error while a busy chain is tried again is the error of the whole call.

@@ -5,11 +5,13 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use windlass_core::command::CancelMode;
 use windlass_core::{
-    AnyAttempt, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Running, Status, Store, Worker,
+    AnyAttempt, Backoff, BoxFuture, Ctx, Data, Ended, Inner, Middleware, Running, Status, Store, Worker,
 };
 
 use super::faulty::Fault;
-use super::{MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task};
+use super::{
+    Long, MINUTE, Result, TIMEOUT, Task, Trace, echo, faulty, hang, obedient, pass, slow, stored, task,
+};
 
 /// How a worker is stopped.
 #[derive(Clone, Copy)]
@@ -89,6 +91,26 @@ async fn check_unanswered_acquire(how: Stop) {
     stop(worker, how, TIMEOUT).await;
     let job = stored(&client, chain).await;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
+}
+
+/// A stop may have a long deadline. It must not spend all of it on one call.
+#[tokio::test(start_paused = true)]
+async fn a_stop_repeats_the_recovery_of_an_acquire() {
+    for fault in [Fault::Hangs, Fault::Fails] {
+        let (store, client) = faulty();
+        store.fault("acquire", Fault::LosesReply, 1);
+        let chain = client.start(Long::from("x")).await.unwrap();
+        // The loop must not repeat the acquire before the stop does.
+        let slow = Backoff { initial: MINUTE, max: MINUTE, ..Backoff::NONE };
+        let worker = Worker::new(&client).concurrency(1).recovery(slow).handle(hang::<Long>).start().await;
+        pass(TIMEOUT / 10).await;
+        store.fault("acquire", fault, 1);
+        let began = Instant::now();
+        worker.unwrap().stop(10 * MINUTE).await;
+        assert!(began.elapsed() < MINUTE, "{:?}", began.elapsed());
+        let job = client.chain(chain).await.unwrap().unwrap().latest;
+        assert_eq!((job.status, job.attempt), (Status::Pending, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]

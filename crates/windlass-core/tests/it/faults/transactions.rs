@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::time::timeout;
+use windlass_core::schedule::Every;
 use windlass_core::{
     About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Data, Done, Event, Hooks, InTx, MemoryTx,
-    Observer, Status, TraceContext, Traced, Worker,
+    Observer, Status, TraceContext, Traced, Transactional, Worker,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -156,4 +157,25 @@ async fn a_stop_releases_a_job_whose_closing_hook_hangs() {
     let job = client.chain(chain).await.unwrap().unwrap().latest;
     assert_eq!((job.status, job.attempt), (Status::Pending, 0));
     client.start::<Timed>("y".into()).await.expect("no transaction is left open");
+}
+
+/// The store does not know how the transaction of the caller ended, so the client looks for the chain.
+#[tokio::test(start_paused = true)]
+async fn a_manual_run_in_a_transaction_of_the_caller_is_announced_after_its_commit() {
+    let (store, seen) = (Faulty::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let hourly = Every::new(60 * MINUTE).unwrap();
+    client.schedules().put("hourly", hourly, task("x")).await.unwrap();
+    for (commits, events) in [(false, 0), (true, 1)] {
+        let mut tx = store.begin().await.unwrap();
+        let mut inside = client.in_tx(&mut tx);
+        inside.schedules().run_now("hourly").await.unwrap();
+        drop(inside);
+        match commits {
+            true => store.commit(tx).await.unwrap(),
+            false => store.rollback(tx).await.unwrap(),
+        }
+        pass(TIMEOUT).await;
+        assert_eq!(seen.count(|event| matches!(event, Event::ChainCreated(_))), events);
+    }
 }

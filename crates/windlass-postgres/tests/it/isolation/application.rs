@@ -29,7 +29,7 @@ async fn a_conflict_has_its_own_kind_and_a_delete_is_refused() {
     let mut tx = store.begin().await.unwrap();
     let get = GetChains { chains: vec![blocker.into()] };
     store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), get.clone()).await.unwrap();
-    let delete = Delete { chains: vec![blocker.into()], cascade: false };
+    let delete = Delete { chains: vec![blocker.into()], cascade: false, seen: None };
     let error = store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), delete).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     store.run_in(PostgresStore::<Sqlx>::tx_ref(&mut tx), get).await.expect("the transaction stays usable");

@@ -191,7 +191,7 @@ async fn removing_a_chain_removes_its_marks() {
         tx.commit().await.unwrap();
         assert_eq!(marks(), "1");
         if deletes {
-            s.run(Delete { chains: vec![chain.into()], cascade: false }).await;
+            s.run(Delete { chains: vec![chain.into()], cascade: false, seen: None }).await;
         } else {
             s.advance(3_600_000);
             s.expire().await;

@@ -58,7 +58,7 @@ pub(crate) struct ChainDetails {
     pub(crate) why: Vec<String>,
 }
 
-/// A chain with its neighbours: the chains that its jobs wait for, and the jobs that wait for it.
+/// A chain with its neighbors: the chains that its jobs wait for, and the jobs that wait for it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChainGraph {
     pub(crate) chain: Chain,

@@ -3,7 +3,7 @@ use serde::Serialize;
 use windlass_core::{AttemptEnd, AttemptRecord, JobRecord};
 
 use super::{Chain, State, Time};
-use crate::payload::{Content, Sight};
+use crate::payload::{Content, Errors, Sight};
 
 /// A job.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -108,8 +108,13 @@ pub(crate) enum End {
 
 impl Job {
     pub(crate) fn of(job: &JobRecord, sight: Sight<'_>) -> Self {
+        Self::with_errors(job, sight, &sight.errors_of_job(job))
+    }
+
+    /// Like [`of`](Self::of), with the errors of the job as the caller sees them.
+    pub(crate) fn with_errors(job: &JobRecord, sight: Sight<'_>, errors: &Errors<'_>) -> Self {
         let lease = job.lease.as_ref();
-        let error = job.error.as_ref().and_then(|error| sight.error_of_job(job, error.as_str()));
+        let error = job.error.as_ref().and_then(|error| errors.show(error.as_str()));
         Self {
             id: job.id.to_string(),
             chain: job.chain.to_string(),
@@ -147,8 +152,9 @@ impl From<&windlass_core::Blocker> for Blocker {
 }
 
 impl Attempt {
-    pub(crate) fn of(attempt: &AttemptRecord, job: &JobRecord, sight: Sight<'_>) -> Self {
-        let error = attempt.error.as_ref().and_then(|error| sight.error_of_job(job, error.as_str()));
+    /// Returns an attempt, with the errors of its job as the caller sees them.
+    pub(crate) fn of(attempt: &AttemptRecord, errors: &Errors<'_>) -> Self {
+        let error = attempt.error.as_ref().and_then(|error| errors.show(error.as_str()));
         Self {
             attempt: attempt.attempt,
             worker: attempt.worker.to_string(),

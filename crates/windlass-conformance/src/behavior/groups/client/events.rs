@@ -90,7 +90,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         ),
         behavior!(
             "events.notifier_fails",
-            "Failed notifier calls are reported, and jobs are processed nevertheless.",
+            "Failed notifier calls are reported, and jobs are still processed.",
             ["logging: notify errors"],
             notifier_fails
         ),
@@ -459,6 +459,6 @@ async fn triggered<S: Store>(scene: Scene<S>) {
     scene.client.trigger_many(chains.iter().map(|chain| Target::from(*chain)).collect()).await.unwrap();
     let events = scene.seen.all();
     assert_eq!(names(&scene)[before..], ["JobTriggered", "JobTriggered"]);
-    let told = events[before..].iter().filter_map(about).map(|about| about.chain);
-    assert_eq!(told.collect::<Vec<_>>(), [chains[0].id(), chains[1].id()]);
+    let reported = events[before..].iter().filter_map(about).map(|about| about.chain);
+    assert_eq!(reported.collect::<Vec<_>>(), [chains[0].id(), chains[1].id()]);
 }

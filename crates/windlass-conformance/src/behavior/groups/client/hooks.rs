@@ -105,9 +105,9 @@ async fn order<S: Transactional>(scene: Scene<S>) {
     tx.start(post("a")).await.unwrap();
     tx.after_commit(lines.note("second"));
     let (seen, noted) = (scene.seen.clone(), lines.clone());
-    tx.after_commit(move || noted.add(format!("{} told", seen.count(|_| true))));
+    tx.after_commit(move || noted.add(format!("{} reported", seen.count(|_| true))));
     tx.commit().await.unwrap();
-    assert_eq!(lines.all(), ["first", "second", "2 told"]);
+    assert_eq!(lines.all(), ["first", "second", "2 reported"]);
 }
 
 async fn panics<S: Transactional>(scene: Scene<S>) {
@@ -190,15 +190,15 @@ async fn no_savepoint<S: Transactional>(scene: Scene<S>) {
 async fn theirs<S: Transactional>(scene: Scene<S>) {
     for (commits, expected) in [(true, "committed"), (false, "rolled back")] {
         let (store, lines) = (scene.client.store(), Lines::default());
-        let told = scene.seen.all().len();
+        let reported = scene.seen.all().len();
         let mut tx = store.begin().await.unwrap();
         let mut inside = scene.client.in_tx(S::tx_ref(&mut tx));
         let chain = inside.start(post("a")).await.unwrap();
         inside.after_commit(lines.note("committed"));
         inside.after_rollback(lines.note("rolled back"));
-        let unannounced = inside.announcements();
+        let announcements = inside.announcements();
         assert!(lines.all().is_empty());
-        let ended = unannounced.announce_after(async {
+        let ended = announcements.announce_after(async {
             if commits {
                 return store.commit(tx).await;
             }
@@ -207,7 +207,7 @@ async fn theirs<S: Transactional>(scene: Scene<S>) {
         });
         assert_eq!(ended.await.is_ok(), commits);
         assert_eq!(lines.all(), [expected]);
-        assert_eq!(scene.seen.all().len() - told, if commits { 2 } else { 0 });
+        assert_eq!(scene.seen.all().len() - reported, if commits { 2 } else { 0 });
         assert_eq!(scene.other.chain(chain).await.unwrap().is_some(), commits);
     }
 }

@@ -144,9 +144,9 @@ where
 }
 
 async fn types<S: Store>(scene: Scene<S>) {
-    let told = scene.client.start(Tell { text: String::new() }).key("a").await.unwrap();
+    let first = scene.client.start(Tell { text: String::new() }).key("a").await.unwrap();
     let echoed = scene.client.start(Echo { text: String::new() }).key("a").await.unwrap();
-    assert!(told.is_new() && echoed.is_new());
+    assert!(first.is_new() && echoed.is_new());
 }
 
 async fn batch_itself<S: Store>(scene: Scene<S>) {

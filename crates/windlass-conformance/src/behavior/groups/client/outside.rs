@@ -42,11 +42,11 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             completed
         ),
         behavior!(
-            "outside.look",
+            "outside.read",
             "Querying a chain's current job changes nothing.",
             ["BS-078"],
             [OUTSIDE],
-            look
+            read
         ),
         behavior!(
             "outside.running",
@@ -165,12 +165,12 @@ async fn completed<S: Store>(scene: Scene<S>) {
     assert_eq!(scene.output(chain).await, "first");
 }
 
-async fn look<S: Store>(scene: Scene<S>) {
+async fn read<S: Store>(scene: Scene<S>) {
     let chain = approval(&scene).await;
     let before = scene.job(chain).await;
-    let look = scene.client.step(chain).await.unwrap();
-    assert_eq!(look.job(), &before);
-    drop(look.of::<Approve>().unwrap());
+    let step = scene.client.step(chain).await.unwrap();
+    assert_eq!(step.job(), &before);
+    drop(step.of::<Approve>().unwrap());
     let step = scene.client.step(chain).await.unwrap().of::<Approve>().unwrap();
     drop(step.done("never awaited".into()));
     assert_eq!(scene.job(chain).await, before);
@@ -213,16 +213,16 @@ async fn blocked<S: Store>(scene: Scene<S>) {
 
 async fn narrow<S: Store>(scene: Scene<S>) {
     let chain = approval(&scene).await;
-    let look = scene.client.step(chain).await.unwrap();
-    assert!(look.is::<Approve>() && !look.is::<Ship>());
-    let error = look.of::<Ship>().unwrap_err();
+    let step = scene.client.step(chain).await.unwrap();
+    assert!(step.is::<Approve>() && !step.is::<Ship>());
+    let error = step.of::<Ship>().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let text = error.to_string();
     assert!(text.contains("`Approve`") && text.contains("`Ship`"), "it names both: {text}");
     let step = scene.client.step(chain).await.unwrap().of::<Approve>().unwrap();
     step.then(Ship { order: 1 }).await.unwrap();
-    let look = scene.client.step(chain).await.unwrap();
-    assert!(look.is::<Ship>() && !look.is::<Approve>(), "the chain's type stays, its current job's does not");
+    let step = scene.client.step(chain).await.unwrap();
+    assert!(step.is::<Ship>() && !step.is::<Approve>(), "the chain's type stays, its current job's does not");
 }
 
 async fn mismatch<S: Store>(scene: Scene<S>) {

@@ -7,57 +7,62 @@ use super::super::prelude::*;
 pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
     vec![
         behavior!(
-            "look.chain.unknown",
+            "query.chain.unknown",
             "A chain that is not stored is not found.",
             ["BS-104"],
             chain_unknown
         ),
         behavior!(
-            "look.chain",
+            "query.chain",
             "A chain is found by its handle, its id, one of its jobs or its key, with its first and latest job.",
             ["BS-105", "BS-107", "BS-116", "BS-122"],
             chain
         ),
         behavior!(
-            "look.chain.typed",
+            "query.chain.typed",
             "The input and output of a chain have the types of its handle.",
             ["BS-106"],
             chain_typed
         ),
         behavior!(
-            "look.chain.mismatch",
+            "query.chain.mismatch",
             "Querying a chain with a handle of the wrong type is an error that names both types.",
             ["BS-108"],
             chain_mismatch
         ),
-        behavior!("look.job.unknown", "A job that is not stored is not found.", ["BS-109"], job_unknown),
-        behavior!("look.job", "A job is found by its id, regardless of its type.", ["BS-110", "BS-111"], job),
+        behavior!("query.job.unknown", "A job that is not stored is not found.", ["BS-109"], job_unknown),
         behavior!(
-            "look.job.mismatch",
+            "query.job",
+            "A job is found by its id, regardless of its type.",
+            ["BS-110", "BS-111"],
+            job
+        ),
+        behavior!(
+            "query.job.mismatch",
             "Decoding the input of a job as the wrong type is an error that names both types.",
             ["BS-112"],
             job_mismatch
         ),
         behavior!(
-            "look.blockers.none",
+            "query.blockers.none",
             "A job without blockers, or that is not stored, has an empty list of blockers.",
             ["BS-141"],
             blockers_none
         ),
         behavior!(
-            "look.blockers",
+            "query.blockers",
             "The blockers of a job are listed in the order in which they were declared, with their status.",
             ["BS-142", "BS-145"],
             blockers
         ),
         behavior!(
-            "look.blockers.typed",
+            "query.blockers.typed",
             "The output of a blocker has the type of its handle.",
             ["BS-143"],
             blockers_typed
         ),
         behavior!(
-            "look.blockers.mismatch",
+            "query.blockers.mismatch",
             "Querying a blocker as the wrong type is an error.",
             ["BS-144"],
             blockers_mismatch

@@ -13,57 +13,57 @@ use crate::behavior::scene::POLL;
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
     vec![
         behavior!(
-            "untold.start",
+            "rollback.start",
             "A start that is rolled back is not reported and wakes no worker.",
             ["logging: creation rolled back", "never 3"],
             start
         ),
         behavior!(
-            "untold.blockers",
+            "rollback.blockers",
             "A start with blockers that is rolled back is not reported.",
             ["logging: creation with blockers rolled back", "never 3"],
             blockers
         ),
         behavior!(
-            "untold.outside",
+            "rollback.outside",
             "A completion from outside that is rolled back is not reported.",
             ["logging: workerless completion rolled back", "never 3"],
             [OUTSIDE],
             outside
         ),
         behavior!(
-            "untold.completion",
+            "rollback.completion",
             "A completion that its handler rolls back is not reported.",
             ["logging: worker completion rolled back", "never 3"],
             |scene| taken_back(scene, How::Done)
         ),
         behavior!(
-            "untold.reschedule",
+            "rollback.reschedule",
             "A reschedule that its handler rolls back is not reported.",
             ["logging: reschedule rolled back", "never 3"],
             |scene| taken_back(scene, How::Reschedule)
         ),
         behavior!(
-            "untold.continuation",
+            "rollback.continuation",
             "A continuation that its handler rolls back is not reported.",
             ["logging: user throw after continueWith", "never 3"],
             |scene| taken_back(scene, How::Then)
         ),
         behavior!(
-            "untold.unblocked",
+            "rollback.unblocked",
             "An unblocked job is not reported before the end of its blocker has committed.",
             ["logging: unblock failure", "never 3"],
             unblocked
         ),
         behavior!(
-            "untold.outside_refused",
+            "rollback.outside_refused",
             "A completion from outside that is refused is not reported.",
             ["logging: workerless internal failure", "never 3"],
             [OUTSIDE],
             outside_refused
         ),
         behavior!(
-            "untold.continuation_refused",
+            "rollback.continuation_refused",
             "A refused continuation is not reported; the failure of its job is.",
             ["logging: continuation create failure", "never 3"],
             continuation_refused

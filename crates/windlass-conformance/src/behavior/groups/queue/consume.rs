@@ -14,7 +14,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         ),
         behavior!(
             "queue.consume.idle",
-            "A consumer that found no jobs takes later ones; other consumers continue meanwhile.",
+            "A consumer that found no jobs takes later ones and does not delay other consumers.",
             ["ST-03", "ST-05", "ST-06", "ST-07", "B4.5"],
             idle
         ),

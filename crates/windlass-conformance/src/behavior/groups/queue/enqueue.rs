@@ -8,7 +8,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
     vec![
         behavior!(
             "queue.enqueue.once",
-            "An id is enqueued once: while it is queued or running, another one is a duplicate, whatever its payload.",
+            "An id is enqueued once: while it is queued or running, enqueuing it again is a duplicate, whatever the payload.",
             ["Q06", "Q07", "D01", "D02", "D03", "E10", "ST-01", "ST-02"],
             once
         ),

@@ -38,7 +38,7 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
         ),
         behavior!(
             "queue.events.later",
-            "A process that has learnt of no subscribers publishes events once another process subscribes.",
+            "A process that has learned of no subscribers publishes events once another process subscribes.",
             ["issue: across processes, without a flag"],
             [Need::Hints],
             later
@@ -55,14 +55,14 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
 
 /// Returns the next `count` events that are not about consumers.
 async fn next<S: Store>(scene: &Scene<S>, events: &mut Events, count: usize) -> Vec<QueueEvent> {
-    let mut told = Vec::new();
-    while told.len() < count {
+    let mut reported = Vec::new();
+    while reported.len() < count {
         let event = scene.soon("an event arrives", events.next()).await.unwrap();
         if !matches!(event, QueueEvent::Started { .. } | QueueEvent::Stopped { .. }) {
-            told.push(event);
+            reported.push(event);
         }
     }
-    told
+    reported
 }
 
 async fn life<S: Store>(scene: Scene<S>) {
@@ -89,13 +89,13 @@ async fn life<S: Store>(scene: Scene<S>) {
     ];
     assert_eq!(next(&scene, &mut events, 4).await, expected);
     queue.enqueue("fails", "x".to_owned()).await.unwrap();
-    let told = next(&scene, &mut events, 5).await;
+    let reported = next(&scene, &mut events, 5).await;
     let (id, kind, payload) = ("fails".to_owned(), FailureKind::Exhausted, text("x"));
-    assert_eq!(told.last(), Some(&QueueEvent::Failed { id, error, kind, payload }));
+    assert_eq!(reported.last(), Some(&QueueEvent::Failed { id, error, kind, payload }));
     queue.enqueue("off", "x".to_owned()).after(Duration::from_secs(60)).await.unwrap();
     queue.cancel("off").await.unwrap();
-    let told = next(&scene, &mut events, 2).await;
-    assert_eq!(told.last(), Some(&QueueEvent::Cancelled { id: "off".to_owned() }));
+    let reported = next(&scene, &mut events, 2).await;
+    assert_eq!(reported.last(), Some(&QueueEvent::Cancelled { id: "off".to_owned() }));
     scene.stop_consumers([consumer]).await;
     assert_eq!(scene.soon("the stop is reported", events.next()).await, Some(QueueEvent::Stopped { worker }));
 }
@@ -170,7 +170,7 @@ fn other_client<S: Store>(scene: &Scene<S>) -> Client<S> {
     builder.notifier(Shared(Arc::clone(&scene.notifier))).build()
 }
 
-/// The time after which a client knows that nobody subscribes to its events.
+/// The time after which a client knows that its events have no subscribers.
 const UNANSWERED: Duration = Duration::from_millis(300);
 
 async fn later<S: Store>(scene: Scene<S>) {
@@ -220,10 +220,10 @@ async fn slow<S: Store>(scene: Scene<S>) {
     scene.stop_consumers([consumer]).await;
 }
 
-/// Reads until `told` events about jobs are accounted for. Returns how many were read and how many were missed.
-async fn read<S: Store>(scene: &Scene<S>, events: &mut Events, told: u64) -> (u64, u64) {
+/// Reads until `reported` events about jobs are accounted for. Returns how many were read and how many were missed.
+async fn read<S: Store>(scene: &Scene<S>, events: &mut Events, reported: u64) -> (u64, u64) {
     let (mut read, mut missed) = (0, 0);
-    while read + missed < told {
+    while read + missed < reported {
         match scene.soon("the remaining events arrive", events.next()).await.unwrap() {
             QueueEvent::Missed { count } => missed += count,
             QueueEvent::Started { .. } => {}

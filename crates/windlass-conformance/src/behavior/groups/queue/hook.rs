@@ -80,7 +80,7 @@ async fn failure<S: Store>(scene: Scene<S>) {
         }
     };
     let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
-    for (id, told) in [
+    for (id, reported) in [
         ("fails", "fails 2 Err(\"broken\") 7200s"),
         ("panics", "panics 2 Err(\"the handler panicked: oh\") 7200s"),
         ("fatal", "fatal 1 Err(\"no use\") 7200s"),
@@ -89,7 +89,7 @@ async fn failure<S: Store>(scene: Scene<S>) {
         let failed = state(&scene, &queue, id, ItemState::Failed).await;
         assert_eq!(failed.error.as_ref().unwrap().as_str(), "explained");
         assert!(failed.kept_until.unwrap() >= failed.created_at + 9 * HOUR, "{failed:?}");
-        assert_eq!(lines.all().last().unwrap(), told);
+        assert_eq!(lines.all().last().unwrap(), reported);
     }
     assert_eq!(lines.all().len(), 3, "not for retries");
     scene.stop_consumers([consumer]).await;

@@ -79,7 +79,7 @@ async fn fixed<S: Store>(scene: Scene<S>) {
         async move {
             if item.attempt() == 1 {
                 assert_eq!(item.aborted().wait().await, AbortReason::TimedOut);
-                seen.add("told");
+                seen.add("aborted");
                 return hang().await;
             }
             Ok::<_, BoxError>(echoed(item.payload(), item.attempt()))
@@ -88,7 +88,7 @@ async fn fixed<S: Store>(scene: Scene<S>) {
     let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
     let result = queue.enqueue_and_wait("a", "x".to_owned()).poll(POLL).await.unwrap();
     assert_eq!(result, echoed("x", 2));
-    assert_eq!(lines.all(), ["told"]);
+    assert_eq!(lines.all(), ["aborted"]);
     scene.stop_consumers([consumer]).await;
 }
 

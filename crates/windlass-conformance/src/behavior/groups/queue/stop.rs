@@ -62,7 +62,7 @@ async fn gives_back<S: Store>(scene: Scene<S>) {
         async move {
             at.open(1);
             assert_eq!(item.aborted().wait().await, AbortReason::WorkerStopping);
-            seen.add("told");
+            seen.add("aborted");
             hang::<Result<String>>().await
         }
     };
@@ -71,7 +71,7 @@ async fn gives_back<S: Store>(scene: Scene<S>) {
     scene.soon("it begins", begun.pass()).await;
     // The handler must receive the signal before the deadline, even on a slow machine.
     scene.soon("it stops", consumer.stop_now(Duration::from_secs(10))).await;
-    assert_eq!(lines.all(), ["told"]);
+    assert_eq!(lines.all(), ["aborted"]);
     let back = status(&queue, "a").await;
     assert_eq!((back.state, back.attempts), (ItemState::Queued, 0));
     let consumer = echo(&queue).await;

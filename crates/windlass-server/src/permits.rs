@@ -1,14 +1,14 @@
-//! Limits of what is open at the same time: in all, and for each caller.
+//! Limits on what is open at the same time: in total, and per caller.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::Problem;
 
-/// A number of places, of which one caller can take only a part.
+/// A fixed number of permits. One caller can hold only some of them.
 #[derive(Debug)]
-pub(crate) struct Places {
-    /// What has a place, in the plural.
+pub(crate) struct Permits {
+    /// What a permit is for, in the plural.
     what: &'static str,
     max: usize,
     max_per_caller: usize,
@@ -21,20 +21,23 @@ struct Taken {
     by_caller: HashMap<String, usize>,
 }
 
-/// A place. Dropping it returns it.
+/// A permit, returned when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct Permit {
+    permits: Arc<Permits>,
     caller: String,
 }
 
-impl Places {
+impl Permits {
     pub(crate) fn new(what: &'static str, max: usize, max_per_caller: usize) -> Arc<Self> {
         Arc::new(Self { what, max, max_per_caller, taken: Mutex::default() })
     }
 
-    /// Takes a place, if there is one left for this caller.
-    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Result<Place, Problem> {
+    /// Takes a permit.
+    ///
+    /// # Errors
+    /// If all permits are taken, or all that this caller may hold.
+    pub(crate) fn take(self: &Arc<Self>, caller: &str) -> Result<Permit, Problem> {
         let mut taken = self.taken();
         let of_caller = taken.by_caller.get(caller).copied().unwrap_or(0);
         if taken.total >= self.max {
@@ -49,7 +52,7 @@ impl Places {
         }
         taken.total += 1;
         taken.by_caller.insert(caller.to_owned(), of_caller + 1);
-        Ok(Place { places: Arc::clone(self), caller: caller.to_owned() })
+        Ok(Permit { permits: Arc::clone(self), caller: caller.to_owned() })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -57,9 +60,9 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.permits.taken();
         taken.total = taken.total.saturating_sub(1);
         if let Some(count) = taken.by_caller.get_mut(&self.caller) {
             *count = count.saturating_sub(1);
@@ -75,15 +78,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_limited_by_caller_and_in_all() {
-        let places = Places::new("event streams", 3, 2);
-        let mut ada: Vec<_> = (0..2).map(|_| places.take("ada").unwrap()).collect();
-        assert_eq!(places.take("ada").unwrap_err().status(), 503);
-        let bob = places.take("bob").unwrap();
-        assert_eq!(places.take("eve").unwrap_err().status(), 503);
+    fn permits_are_limited_per_caller_and_in_total() {
+        let permits = Permits::new("event streams", 3, 2);
+        let mut ada: Vec<_> = (0..2).map(|_| permits.take("ada").unwrap()).collect();
+        assert_eq!(permits.take("ada").unwrap_err().status(), 503);
+        let bob = permits.take("bob").unwrap();
+        assert_eq!(permits.take("eve").unwrap_err().status(), 503);
         ada.pop();
         drop(bob);
-        let _again = (places.take("ada").unwrap(), places.take("eve").unwrap());
-        assert_eq!(places.taken().by_caller.len(), 2, "callers without a place are forgotten");
+        let _again = (permits.take("ada").unwrap(), permits.take("eve").unwrap());
+        assert_eq!(permits.taken().by_caller.len(), 2, "callers without a permit are forgotten");
     }
 }

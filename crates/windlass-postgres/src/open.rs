@@ -1,4 +1,4 @@
-//! The short way to a store, and the types of an application that uses it.
+//! Opens a store with default options; type aliases for applications that use it.
 
 use sqlx::PgPool;
 use windlass_core::Result;

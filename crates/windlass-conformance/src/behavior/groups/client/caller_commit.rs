@@ -1,5 +1,9 @@
 //! Transactions that the caller commits by its own means, without announcing them.
 
+use windlass_core::command::RetentionSet;
+use windlass_core::schedule::Every;
+use windlass_core::{Capability, Chain};
+
 use super::super::prelude::*;
 
 job!(Letter {} -> u32);
@@ -7,31 +11,31 @@ job!(Letter {} -> u32);
 pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
     vec![
         behavior!(
-            "unannounced.end",
+            "caller_commit.end",
             "After a commit by the caller's own means, events are delivered and hooks run; after a rollback they are not.",
             ["A1.16"],
             end
         ),
         behavior!(
-            "unannounced.savepoint",
+            "caller_commit.savepoint",
             "What the caller rolls back to a savepoint by its own means is not announced.",
             ["A1.16"],
             savepoint
         ),
         behavior!(
-            "unannounced.commands",
+            "caller_commit.commands",
             "Every command in a transaction of the caller is announced after its commit, and none after a rollback.",
             ["A1.16"],
             commands
         ),
         behavior!(
-            "unannounced.changed_meanwhile",
-            "A rolled back change is not announced, even if others change the same job before the client looks.",
+            "caller_commit.changed_by_another_client",
+            "A rolled back change is not announced, even if another client changes the same job before the outcome is checked.",
             ["never 3"],
-            changed_meanwhile
+            changed_by_another_client
         ),
         behavior!(
-            "unannounced.deleted",
+            "caller_commit.deleted",
             "A chain that is created and deleted in a transaction that is rolled back was never there.",
             ["never 3"],
             deleted
@@ -94,7 +98,7 @@ async fn commands<S: Transactional>(scene: Scene<S>) {
     let completed = client.start(Letter {}).after(HOUR).await.unwrap();
     let retried = client.start(Letter {}).after(HOUR).await.unwrap();
     client.cancel_unless_running(retried.id()).await.unwrap();
-    let told = scene.seen.all().len();
+    let reported = scene.seen.all().len();
     for commits in [false, true] {
         let mut tx = store.begin().await.unwrap();
         let mut inside = client.in_tx(S::tx_ref(&mut tx));
@@ -110,10 +114,40 @@ async fn commands<S: Transactional>(scene: Scene<S>) {
         }
         if !commits {
             noticed(&scene).await;
-            assert_eq!(scene.seen.all().len(), told);
+            assert_eq!(scene.seen.all().len(), reported);
         }
     }
-    scene.until("all is announced", || scene.seen.all().len() >= told + 7).await;
+    scene.until("all is announced", || scene.seen.all().len() >= reported + 7).await;
+    other_commands(&scene, completed).await;
+}
+
+/// A schedule in a transaction of its own: no other command shows whether it was committed. A retention has no event.
+async fn other_commands<S: Transactional>(scene: &Scene<S>, closed: Chain<Letter>) {
+    let (store, client) = (scene.client.store(), &scene.client);
+    if !store.capabilities().has(Capability::Schedules) {
+        return;
+    }
+    let hourly = Every::new(HOUR).unwrap();
+    client.schedules().put("hourly-letter", hourly, Letter {}).await.unwrap();
+    let reported = scene.seen.all().len();
+    for commits in [false, true] {
+        let mut tx = store.begin().await.unwrap();
+        let mut inside = client.in_tx(S::tx_ref(&mut tx));
+        let set = inside.set_retention(vec![closed.id().into()], HOUR).await.unwrap();
+        assert!(matches!(set[..], [RetentionSet::Until(_)]), "{set:?}");
+        inside.schedules().run_now("hourly-letter").await.unwrap();
+        drop(inside);
+        match commits {
+            true => store.commit(tx).await.unwrap(),
+            false => store.rollback(tx).await.unwrap(),
+        }
+        if !commits {
+            noticed(scene).await;
+            assert_eq!(scene.seen.all().len(), reported, "the run was rolled back");
+        }
+    }
+    scene.until("the run is announced", || scene.seen.all().len() >= reported + 2).await;
+    client.schedules().delete("hourly-letter").await.unwrap();
 }
 
 /// Waits until the client has noticed the ends of all transactions so far.
@@ -128,10 +162,10 @@ async fn noticed<S: Transactional>(scene: &Scene<S>) {
     scene.until("the rollback is noticed", || !lines.all().is_empty()).await;
 }
 
-async fn changed_meanwhile<S: Transactional>(scene: Scene<S>) {
+async fn changed_by_another_client<S: Transactional>(scene: Scene<S>) {
     let (store, lines) = (scene.client.store(), Lines::default());
     let chain = scene.client.start(Letter {}).after(HOUR).await.unwrap();
-    let told = scene.seen.all().len();
+    let reported = scene.seen.all().len();
     let mut tx = store.begin().await.unwrap();
     let mut inside = scene.client.in_tx(S::tx_ref(&mut tx));
     inside.cancel_unless_running(chain.id()).await.unwrap();
@@ -145,7 +179,7 @@ async fn changed_meanwhile<S: Transactional>(scene: Scene<S>) {
     scene.until("the hook runs", || !lines.all().is_empty()).await;
     assert_eq!(lines.all(), ["rolled back"]);
     let cancelled = |event: &Event| matches!(event, Event::JobCancelled(..) | Event::ChainClosed(..));
-    assert!(!scene.seen.all().iter().skip(told).any(cancelled));
+    assert!(!scene.seen.all().iter().skip(reported).any(cancelled));
 }
 
 async fn deleted<S: Transactional>(scene: Scene<S>) {

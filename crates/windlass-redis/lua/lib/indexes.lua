@@ -3,12 +3,12 @@
 local HISTORY_MAX = 30
 
 -- The pending sets that this script uses, by type and priority.
-local lanes_by_type = {}
+local pending_sets_by_type = {}
 
 -- Pending jobs of a type and priority, by due time. A type name has no control characters, so NUL can end it.
 local function pending_set(job_type, priority)
-  local pending_sets = lanes_by_type[job_type] or {}
-  lanes_by_type[job_type] = pending_sets
+  local pending_sets = pending_sets_by_type[job_type] or {}
+  pending_sets_by_type[job_type] = pending_sets
   pending_sets[priority] = pending_sets[priority]
     or index(name('pending', priority .. ':' .. job_type), tag .. ':pending_sets', job_type .. '\0' .. priority)
   return pending_sets[priority]
@@ -108,7 +108,7 @@ local function hold(row, by)
 end
 
 -- Adds a row to the indexes of its status.
-local function place(row)
+local function add_to_indexes(row)
   count(row, 1)
   if row.status == 'pending' then
     add(pending_set(row.type, row.priority), row.due, member(row))
@@ -126,7 +126,7 @@ local function place(row)
 end
 
 -- Removes a row from the indexes of its status, before the status changes.
-local function displace(row)
+local function remove_from_indexes(row)
   count(row, -1)
   if row.status == 'pending' then
     remove(pending_set(row.type, row.priority), member(row))

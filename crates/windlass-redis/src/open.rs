@@ -1,4 +1,4 @@
-//! The short way to a store, and the type of its client.
+//! Opens a store with default options; a type alias for its client.
 
 use windlass_core::Result;
 
