@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Result, Workspace, workspace};
+use crate::{Result, Workspace, compiler};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const POLL_PAUSE: Duration = Duration::from_millis(10);
@@ -40,17 +40,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
 /// Builds the examples. Cargo reports where the executables are, so the name of the target directory is not assumed.
 /// The profile is that of `cargo test`, which has already built them.
 fn build(workspace: &Workspace) -> Result<Vec<Example>> {
-    let messages = workspace::output(&mut workspace.cargo_command(&[
-        "build",
-        "--workspace",
-        "--exclude=xtask",
-        "--all-features",
-        "--examples",
-        "--bins",
-        "--profile=test",
-        "--message-format=json-render-diagnostics",
-    ]))?;
-    let messages = String::from_utf8_lossy(&messages);
+    let arguments = ["--workspace", "--exclude=xtask", "--all-features", "--examples", "--bins"];
+    let messages = compiler::build(workspace, &[&["build", "--profile=test"], &arguments[..]].concat())?;
     let mut examples: Vec<Example> =
         messages.lines().filter_map(|line| example_of(line, workspace.root())).collect();
     examples.retain(|example| !RUN_BY_TESTS.contains(&example.name.as_str()));

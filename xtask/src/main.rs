@@ -14,6 +14,7 @@ mod test;
 mod tiers;
 mod versions;
 
+mod compiler;
 mod examples;
 mod prerequisites;
 mod programs;
@@ -83,6 +84,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     if let Some(cfg) = env::var_os(bench::WRAPPER_CFG) {
         return bench::run_compiler(&arguments, &cfg);
+    }
+    if let Some(output) = env::var_os(compiler::RUSTDOC_OUTPUT) {
+        return compiler::run_rustdoc(&arguments, &output);
     }
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match run(&words) {

@@ -98,7 +98,7 @@ pub(crate) fn provide(may_install: bool, full: bool) -> Result<Vec<(&'static str
     for need in needs() {
         need.check_variable()?;
     }
-    let missing: Vec<&Need> = needs().filter(|need| need.look().is_none()).collect();
+    let missing: Vec<&Need> = needs().filter(|need| need.find().is_none()).collect();
     if !missing.is_empty() {
         let list = missing.iter().map(|need| format!("  - a {}\n", need.what)).collect::<String>();
         let packages: Vec<&str> = missing.iter().flat_map(|need| need.packages.iter().copied()).collect();
@@ -112,7 +112,7 @@ pub(crate) fn provide(may_install: bool, full: bool) -> Result<Vec<(&'static str
     }
     let mut variables = Vec::new();
     for need in needs() {
-        let found = need.look().ok_or_else(|| need.explain_absence())?;
+        let found = need.find().ok_or_else(|| need.explain_absence())?;
         eprintln!("    {found}");
         variables.extend(need.variable.map(|variable| (variable, found)));
     }
@@ -139,7 +139,7 @@ struct Need {
 }
 
 impl Need {
-    fn look(&self) -> Option<String> {
+    fn find(&self) -> Option<String> {
         (self.find)(self.chosen().as_deref())
     }
 
@@ -149,7 +149,7 @@ impl Need {
 
     fn check_variable(&self) -> Result {
         if let (Some(variable), Some(chosen)) = (self.variable, self.chosen())
-            && self.look().is_none()
+            && self.find().is_none()
         {
             return Err(format!("{variable} names `{chosen}`, which is not a {}", self.what));
         }

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Result, Workspace, workspace};
+use crate::{Result, Workspace, compiler, workspace};
 
 /// Environment variable of a full run.
 pub(crate) const FULL_VARIABLE: &str = "WINDLASS_FULL";
@@ -77,11 +77,11 @@ impl Program {
     }
 }
 
-/// Builds tests and returns their programs. The arguments select packages and targets.
+/// Builds and lints tests, and returns their programs. The arguments select packages and targets.
 pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Program>> {
-    let test = ["test", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
-    let messages = workspace::output(&mut workspace.cargo_command(&[&test, arguments].concat()))?;
-    Ok(String::from_utf8_lossy(&messages).lines().filter_map(program).collect())
+    let test = ["test", "--all-features", "--no-run"];
+    let messages = compiler::build(workspace, &[&test, arguments].concat())?;
+    Ok(messages.lines().filter_map(program).collect())
 }
 
 /// Number of test programs that run at the same time. Many tests wait for servers, so one program leaves cores idle.

@@ -11,7 +11,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    HELP, Result, Workspace, bench, examples, package, prerequisites,
+    HELP, Result, Workspace, bench, compiler, examples, package, prerequisites,
     programs::{self, Program},
     steps::Steps,
     tidy, tiers, versions, workspace,
@@ -120,8 +120,8 @@ pub(crate) fn run(options: Options) -> Result {
 /// Number of simulation seeds in a fast run.
 const FAST_SEEDS: &str = "50";
 
-/// The tests of a fast run: those that need no server and take seconds.
-const FAST_TESTS: [(&str, &[&str]); 13] = [
+/// The tests of a fast run: those that need no server and take seconds. The unit tests of `windlass-testkit` start servers.
+const FAST_TESTS: [(&str, &[&str]); 14] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
     ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
@@ -133,6 +133,7 @@ const FAST_TESTS: [(&str, &[&str]); 13] = [
     ("windlass-server", &["lib", "it"]),
     ("windlass-otel", &["lib", "it"]),
     ("windlass-bench", &["lib", "bin"]),
+    ("windlass-bench-harness", &["lib"]),
     ("windlass-cli", &["lib", "bin"]),
     ("xtask", &["bin"]),
 ];
@@ -149,6 +150,9 @@ fn run_fast(workspace: &mut Workspace, steps: &mut Steps) -> Result {
     workspace.set("WINDLASS_SEEDS", FAST_SEEDS);
     let workspace = &*workspace;
     check_source(workspace, steps)?;
+    // A fast run builds only some of the tests, and lints all code.
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
+    steps.run("clippy", || workspace.cargo(&clippy))?;
     let programs = steps.run("build", || programs::build(workspace, &fast_arguments()))?;
     let mut programs = programs.iter().filter(|program| is_fast(program));
     steps.run("test", || programs.try_for_each(|program| program.run(workspace)))
@@ -177,15 +181,16 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
     }
     let workspace = &*workspace;
     check_source(workspace, steps)?;
-    let programs = steps.run("build", || programs::build(workspace, &["--workspace"]))?;
+    let programs = steps.run("build and lint", || programs::build(workspace, &["--workspace"]))?;
     steps.run("test", || programs::run_all(workspace, programs.clone()))?;
     if options.full {
         steps.run("versions", || versions::run_on(workspace, &programs, ""))?;
+        // Unlike the step `docs`, this finds links to crates that only the tests depend on.
+        steps.run("doc", || document(workspace))?;
         steps.run("observers", || bench::telemetry(&["--instructions"]))?;
     }
-    steps.run("doctest", || workspace.cargo(&["test", "--workspace", "--all-features", "--doc"]))?;
+    steps.run("docs", || compiler::test_docs(workspace))?;
     steps.run("tiers", || tiers::run(workspace))?;
-    steps.run("doc", || document(workspace))?;
     steps.run("examples", || examples::run(workspace))?;
     // Building from the packages compiles every crate once more.
     steps.run("package", || package::run(workspace, options.full))
@@ -193,9 +198,7 @@ fn run_steps(options: Options, workspace: &mut Workspace, steps: &mut Steps) -> 
 
 fn check_source(workspace: &Workspace, steps: &mut Steps) -> Result {
     steps.run("format", || workspace.cargo(&["fmt", "--all", "--check"]))?;
-    steps.run("tidy", || tidy::run(workspace))?;
-    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"];
-    steps.run("clippy", || workspace.cargo(&clippy))
+    steps.run("tidy", || tidy::run(workspace))
 }
 
 fn document(workspace: &Workspace) -> Result {

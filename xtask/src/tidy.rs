@@ -26,6 +26,9 @@ const PRIVATE_PLACES: [&str; 4] =
 const SLEEP: &str = concat!("sl", "eep(");
 const SLEEP_REASON: &str = "// tidy: ";
 
+/// Sets the subscriber of a thread without those of other threads in mind.
+const SUBSCRIBE: &str = "subscriber::set_default(";
+
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     path: String,
@@ -88,6 +91,7 @@ fn check(path: &str, text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize,
         }
         if is_test {
             complaints.extend(unexplained_sleep(line).map(|message| (number, message)));
+            complaints.extend(lost_lines(line).map(|message| (number, message)));
         }
         complaints.extend(private_place(line).map(|message| (number, message)));
     }
@@ -108,6 +112,12 @@ fn unexplained_sleep(line: &str) -> Option<String> {
     }
     let explained = line.split_once(SLEEP_REASON).is_some_and(|(_, reason)| !reason.trim().is_empty());
     (!explained).then(|| format!("wait for a signal or use paused time, or add `{SLEEP_REASON}<why>`"))
+}
+
+fn lost_lines(line: &str) -> Option<String> {
+    line.contains(SUBSCRIBE).then(|| {
+        format!("`{SUBSCRIBE}` alone loses lines while other tests log: use `windlass_testkit::logs::subscribe`")
+    })
 }
 
 /// Only absolute paths count: in `crates/home/src`, the match continues a word.
@@ -170,6 +180,13 @@ mod tests {
         );
         assert_eq!(lines("crates/a/tests/it/main.rs", &text), [1, 2]);
         assert_eq!(lines("crates/a/src/tests.rs", &text), [0_usize; 0]);
+    }
+
+    #[test]
+    fn a_test_subscribes_to_log_lines_through_the_test_kit() {
+        let text = format!("let guard = tracing::{SUBSCRIBE}lines);\nlet guard = subscribe(lines);\n");
+        assert_eq!(lines("crates/a/tests/it/main.rs", &text), [1]);
+        assert_eq!(lines("crates/a/src/logs.rs", &text), [0_usize; 0]);
     }
 
     #[test]

@@ -86,15 +86,22 @@ pub(crate) fn captured(command: &mut Command) -> Result<(String, Result)> {
 
 /// Runs a command to its end and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
+    let (text, outcome) = piped(command)?;
+    outcome.map(|()| text.into_bytes())
+}
+
+/// Runs a command to its end. Returns its standard output, and whether it succeeded.
+pub(crate) fn piped(command: &mut Command) -> Result<(String, Result)> {
     let output = command
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cannot start `{}`: {error}", describe(command)))?;
-    if output.status.success() {
-        Ok(output.stdout)
+    let outcome = if output.status.success() {
+        Ok(())
     } else {
         Err(format!("`{}`: {}", describe(command), output.status))
-    }
+    };
+    Ok((String::from_utf8_lossy(&output.stdout).into_owned(), outcome))
 }
 
 /// Formats the command as a person would type it, without the directory of the program.
