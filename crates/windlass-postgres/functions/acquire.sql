@@ -249,6 +249,38 @@ begin
 end
 $$;
 
+-- Renews one lease. The transaction of a handler begins with it. Statements on one row take half the time of those on arrays.
+create function windlass.renew_one_v1(now bigint, of_job uuid, of_fence bigint, until bigint)
+returns windlass.reply_v1 language plpgsql as $$
+declare
+  renewed windlass.reply_v1;
+  own record;
+begin
+  renewed.part := 'renewed';
+  renewed.item := 1;
+  select j.ctid as place, j.status, j.fence, j.cancel_requested, j.request, j.lease_until, j.type into own
+  from windlass.job j
+  where j.id = of_job
+  for no key update skip locked;
+  if not found then
+    renewed.words := case
+      when exists (select from windlass.job j where j.id = of_job) then array['busy'] else array['lost', 'not_found']
+    end;
+  elsif own.status <> 'running' or own.fence <> of_fence then
+    renewed.words := array['lost', own.status];
+  else
+    update windlass.job j set lease_until = until where j.ctid = own.place;
+    if until < own.lease_until then
+      insert into windlass.lease (request, until, type, has_blockers, jobs)
+      values (own.request, until, own.type, false, array[of_job]);
+    end if;
+    renewed.words := array['held'];
+    renewed.numbers := array[until, own.cancel_requested::int];
+  end if;
+  return renewed;
+end
+$$;
+
 -- Renews leases.
 create function windlass.renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[])
 returns setof windlass.reply_v1 language plpgsql security definer
@@ -258,6 +290,11 @@ as $$
 declare
   now constant bigint := windlass.time_v1(given);
 begin
+  if cardinality(jobs) = 1 then
+    return next windlass.renew_one_v1(now, jobs[1], fences[1], windlass.later_v1(now, leases[1]));
+    return next ('now', null, null, null, array[now], null)::windlass.reply_v1;
+    return;
+  end if;
   return query
   with asked as materialized (
     select a.n::integer as item, a.job, a.fence, windlass.later_v1(now, a.lease) as until

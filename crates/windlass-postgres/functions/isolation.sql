@@ -23,6 +23,7 @@ create function windlass.own_v1(given bigint) returns bigint language plpgsql as
 declare
   level constant text := pg_catalog.current_setting('transaction_isolation');
   patience constant text := pg_catalog.current_setting('statement_timeout');
+  mark text;
 begin
   if level operator(pg_catalog.<>) 'read committed' and level operator(pg_catalog.<>) 'read uncommitted' then
     raise exception using errcode = 'WL002', message = 'the isolation level is ' operator(pg_catalog.||) level;
@@ -31,8 +32,9 @@ begin
   elsif patience operator(pg_catalog.<>) '0' and patience::interval operator(pg_catalog.<) interval '10 seconds' then
     raise exception using errcode = 'WL002', message = 'statement_timeout is ' operator(pg_catalog.||) patience;
   end if;
-  -- For `ripple_v1`: this transaction belongs to the store and ends with the command.
-  perform pg_catalog.set_config('windlassjobs.own', '1', true);
+  -- For `ripple_v1`: this transaction belongs to the store and ends with the command. An assignment is evaluated without a
+  -- query, unlike `perform`.
+  mark := pg_catalog.set_config('windlassjobs.own', '1', true);
   return given;
 end
 $$;

@@ -328,6 +328,48 @@ exception when lock_not_available or deadlock_detected then
 end
 $$;
 
+-- Completes one job that carries nothing and is the first of its chain, as `complete_plain_v1` does. Statements on one row
+-- take a third less time than those on arrays. Most transactions of handlers complete one job.
+--
+-- Returns null, and locks nothing, if the job is locked, belongs to another attempt, or is not the first.
+create function windlass.complete_one_v1(
+  now bigint, of_job uuid, of_fence bigint, codec text, result bytea, retention bigint
+) returns windlass.reply_v1 language plpgsql as $$
+declare
+  completed windlass.reply_v1;
+  own record;
+  until bigint;
+begin
+  -- The lock waits for transactions that attach jobs to the chain, see `lock.sql`: they make this skip the row.
+  select j.ctid as place, j.type, j.chain_type, j.chain_trace, j.due_at, j.blockers, j.keep_completed, j.created_at into own
+  from windlass.job j
+  where j.id = of_job and j.fence = of_fence and j.status = 'running' and j.position = 0
+  for update skip locked;
+  if not found then
+    return null;
+  end if;
+  until := windlass.later_v1(now, coalesce(retention, own.keep_completed));
+  update windlass.job j
+  set status = 'completed', output_codec = codec, output = result, error = null, closed_at = now, closed_by = j.worker,
+    version = j.version + 1, lease_until = null, request = null, ended = 'completed', chain_closed_at = now,
+    closed_as = 'completed', retain_until = until
+  where j.ctid = own.place;
+  insert into windlass.leaving (leaves_at, chains) values (windlass.leaves_v1(now, until), array[of_job]);
+  insert into windlass.tally (jobs, type, status) values (1, own.type, 'completed'), (-1, own.type, 'running');
+  if windlass.in_snapshot_v1() or exists (select from windlass.blocker b where b.chain = of_job and b.waiting) then
+    perform windlass.mark_v1(now, array[of_job]);
+  end if;
+  if own.blockers > 0 then
+    update windlass.blocker set waiting = false, needed = false where job = of_job;
+  end if;
+  completed.part := 'completed';
+  completed.ids := array[of_job, of_job];
+  completed.words := array[own.chain_type, own.type, own.chain_trace];
+  completed.numbers := array[own.due_at, own.created_at];
+  return completed;
+end
+$$;
+
 -- Closes the chains of these completed jobs, which are not the first of their chain.
 create function windlass.close_longer_v1(now bigint, later uuid[], jobs uuid[], retentions bigint[])
 returns void language plpgsql as $$
@@ -358,10 +400,16 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
-  completed windlass.reply_v1 := windlass.complete_plain_v1(now, jobs, fences, codecs, outputs, retentions);
   count constant integer := cardinality(jobs);
+  completed windlass.reply_v1;
   none text[];
 begin
+  if count = 1 then
+    completed := windlass.complete_one_v1(now, jobs[1], fences[1], codecs[1], outputs[1], retentions[1]);
+  end if;
+  if completed.part is null then
+    completed := windlass.complete_plain_v1(now, jobs, fences, codecs, outputs, retentions);
+  end if;
   if completed.part is not null then
     return next completed;
   end if;

@@ -166,9 +166,11 @@ async fn a_store_that_ignores_the_fence_is_caught() {
     for _ in 0..30 {
         let mut fixture = Fixture::new().await;
         for (function, fence, by) in [
+            ("complete_one_v1", "j.fence = of_fence", "true"),
             ("complete_plain_v1", "j.fence = i.fence", "true"),
             ("settle_items_v1", "j.fence = i.fence", "true"),
             ("settle_items_v1", "own.fence <> item.fence", "false"),
+            ("renew_one_v1", "own.fence <> of_fence", "false"),
             ("renew_v1", "l.fence = a.fence", "true"),
             ("renew_v1", "l.fence = a.fence", "true"),
         ] {

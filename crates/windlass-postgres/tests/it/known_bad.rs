@@ -45,19 +45,25 @@ async fn is_unblocked_by_overlapping_ends(database: &Database) -> bool {
     s.acquire("a", 1).await.len() == 1
 }
 
-/// Attaches a job to a chain in a transaction during which the chain completes. Returns whether the job can be acquired
-/// afterwards.
-async fn is_unblocked_after_attaching_to_an_end(database: &Database) -> bool {
+/// Attaches a job to a chain in a transaction during which the chain completes, together with `others`. Returns whether the
+/// job can be acquired afterwards.
+async fn is_unblocked_after_attaching_to_an_end(database: &Database, others: usize) -> bool {
     let s = database.subject();
     let blocker = s.start("b").await;
-    let attempt = s.acquire_one("b").await;
+    for _ in 0..others {
+        s.start("b").await;
+    }
+    let attempts = s.acquire("b", 1 + u32::try_from(others).unwrap()).await;
     let mut tx = database.store.begin().await.unwrap();
     let waiting = s.start("a").blocked_by([blocker]).build();
     database.store.run_in((&mut tx).into(), Create { chains: vec![waiting] }).await.unwrap();
-    let settled = s.settle(&attempt, complete("1")).await;
+    let settlements = attempts.iter().flat_map(|attempt| settle(attempt).settlements).collect();
+    let reply = database.store.settle(Settle { settlements }).await.unwrap();
     database.store.commit(tx).await.unwrap();
-    if settled == Settled::Busy {
-        s.complete(&attempt, "1").await;
+    for (attempt, settled) in attempts.iter().zip(reply.settled) {
+        if settled == Settled::Busy {
+            s.complete(attempt, "1").await;
+        }
     }
     s.acquire("a", 1).await.len() == 1
 }
@@ -159,9 +165,11 @@ async fn without_a_lock_on_ready_rows_an_open_transaction_delays_acquires() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_full_lock_a_completion_strands_a_job_that_attaches() {
     let database = Database::new().await;
-    assert!(is_unblocked_after_attaching_to_an_end(&database).await);
-    spoil(&database, "complete_plain_v1", "'running' for update", "'running' for no key update").await;
-    assert!(!is_unblocked_after_attaching_to_an_end(&database).await);
+    for (function, others) in [("complete_one_v1", 0), ("complete_plain_v1", 1)] {
+        assert!(is_unblocked_after_attaching_to_an_end(&database, others).await, "{function}");
+        spoil(&database, function, "for update", "for no key update").await;
+        assert!(!is_unblocked_after_attaching_to_an_end(&database, others).await, "{function}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,7 +191,7 @@ async fn without_a_lock_on_waiting_jobs_concurrent_completions_strand_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_lock_on_blockers_attaching_to_a_closing_chain_strands_the_job() {
     let database = Database::new().await;
-    assert!(is_unblocked_after_attaching_to_an_end(&database).await);
+    assert!(is_unblocked_after_attaching_to_an_end(&database, 0).await);
     spoil(&database, "lock_chains_v1", "if shared then", "if shared then return '{}';").await;
-    assert!(!is_unblocked_after_attaching_to_an_end(&database).await);
+    assert!(!is_unblocked_after_attaching_to_an_end(&database, 0).await);
 }

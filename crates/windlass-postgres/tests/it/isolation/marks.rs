@@ -23,7 +23,9 @@ async fn known_bad_marks_strand_a_job() {
     let pool = PgPool::connect(&server.url()).await.unwrap();
     let own = "\"windlass\".in_snapshot_v1()";
     spoil_in(&pool, "windlass", "close_chain_v1", own, "false").await;
-    spoil_in(&pool, "windlass", "complete_plain_v1", own, "false").await;
+    for function in ["complete_one_v1", "complete_plain_v1"] {
+        spoil_in(&pool, "windlass", function, own, "false").await;
+    }
     let strands = [
         "attached_after_the_snapshot",
         "failed_after_a_dependent_attached",
