@@ -116,7 +116,9 @@ fn unexplained_sleep(line: &str) -> Option<String> {
 
 fn lost_lines(line: &str) -> Option<String> {
     line.contains(SUBSCRIBE).then(|| {
-        format!("`{SUBSCRIBE}` alone loses lines while other tests log: use `windlass_testkit::logs::subscribe`")
+        format!(
+            "`{SUBSCRIBE}` alone loses lines while other tests log: use `windlass_testkit::logs::subscribe`"
+        )
     })
 }
 

@@ -11,6 +11,7 @@ mod event_message;
 mod events;
 mod executor;
 mod firing;
+mod idle;
 mod interest;
 mod outbox;
 mod outside;
@@ -291,8 +292,9 @@ impl<S: Transactional> Client<S> {
     ///
     /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and observers, and
     /// runs the commit hooks. It detects how the transaction ended, and which changes were rolled back to a savepoint.
-    /// If another client changes the same job before this check, events and hooks may be dropped; see
-    /// [`InTx::after_commit`].
+    /// If another client changes the same job before this check, events and hooks may be dropped. If it deletes a chain
+    /// that the transaction has started, or creates one again that the transaction has deleted, the change counts as rolled
+    /// back. See [`InTx::after_commit`] for these cases.
     ///
     /// ```
     /// # use windlass::{Client, Entry, Job, MemoryStore, Transactional};

@@ -71,7 +71,9 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
 
     /// Called if an item for which [`trace_context`](Self::trace_context) was called may be stored, but no event is
     /// expected to report it. Either an earlier call has already written the item, or the caller stopped waiting for the
-    /// reply. In the second case, an event may still follow. End the spans of the item here. Default: does nothing.
+    /// reply, or its transaction reports no events: no observer was [on](Self::is_on) when it began, or it is unknown whether
+    /// it was committed. If the caller stopped waiting, an event may still follow. End the spans of the item here. Default:
+    /// does nothing.
     fn unreported(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }

@@ -5,7 +5,7 @@
 //! while a group of rows is read. Closing the store waits for a compaction that has begun: otherwise a folder that only
 //! short-lived programs use would never be compacted.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -46,7 +46,10 @@ pub struct CompactionStats {
 pub(crate) struct Compaction {
     /// The minimum size of the journals for a compaction.
     at_bytes: u64,
+    /// Whether a compaction that the store has started by itself is running.
     is_running: AtomicBool,
+    /// The number of compactions that the application has requested and that are running.
+    requested: AtomicUsize,
     completed: AtomicU64,
     longest_pause_micros: AtomicU64,
     /// No compaction starts by itself before this time.
@@ -66,7 +69,31 @@ pub(crate) enum Compacted {
     Closed,
 }
 
-/// Marks a compaction as running until it is dropped, even by a panic. Closing the store waits for this.
+/// Marks a compaction that the application has requested as running until it is dropped, even by a panic. Closing the store
+/// waits for this: the compaction runs on a thread that continues if the caller drops its future.
+struct Requested<'a>(&'a Compaction);
+
+impl<'a> Requested<'a> {
+    /// Returns an error if the store is closed.
+    fn begin(shared: &'a Shared) -> Result<Self> {
+        // `close` holds the same lock. So either it finds this compaction in the count, or this finds the store closed.
+        let _queue = shared.queue();
+        if shared.is_closed() {
+            return Err(closed());
+        }
+        shared.compaction.requested.fetch_add(1, Ordering::AcqRel);
+        Ok(Self(&shared.compaction))
+    }
+}
+
+impl Drop for Requested<'_> {
+    fn drop(&mut self) {
+        self.0.requested.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Marks a compaction that the store has started by itself as running until it is dropped, even by a panic. Closing the
+/// store waits for this.
 struct Running(Arc<Shared>);
 
 impl Drop for Running {
@@ -80,6 +107,7 @@ impl Compaction {
         Self {
             at_bytes,
             is_running: AtomicBool::new(false),
+            requested: AtomicUsize::new(0),
             completed: AtomicU64::new(0),
             longest_pause_micros: AtomicU64::new(0),
             retry_at: Mutex::default(),
@@ -103,7 +131,7 @@ impl Compaction {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.is_running.load(Ordering::Acquire)
+        self.is_running.load(Ordering::Acquire) || self.requested.load(Ordering::Acquire) > 0
     }
 
     fn must_wait(&self) -> bool {
@@ -151,6 +179,7 @@ impl Shared {
     /// Compacts the folder even if it is small. Waits for a compaction of another process, at most for the busy timeout.
     pub(crate) fn compact_now(&self) -> Result<()> {
         let began_at = Instant::now();
+        let _requested = Requested::begin(self)?;
         loop {
             if self.is_closed() {
                 return Err(closed());

@@ -200,10 +200,11 @@ impl Notifier for NatsNotifier {
     fn reach(&self) -> Reach {
         match self.client.connection_state() {
             State::Connected => Reach::Everywhere,
-            State::Pending => Reach::Process,
+            // Only a client of the caller that connects in the background is in this state. It does not expose its
+            // errors, so the first attempt cannot be distinguished from those after a failure.
+            State::Pending => lost("NATS is not connected yet: check that a server is reachable"),
             State::Disconnected => {
-                let text = "the connection to NATS was lost: it is opened again as soon as a server answers";
-                Reach::Lost(Error::new(ErrorKind::Unavailable, text))
+                lost("the connection to NATS was lost: it is opened again as soon as a server answers")
             }
         }
     }
@@ -341,6 +342,10 @@ fn no_connection(error: ConnectError, user: Option<String>) -> Error {
         _ => return unavailable(error),
     };
     Error::new(kind, format!("NATS: {error}: {remedy}")).with_inner(error)
+}
+
+fn lost(text: &str) -> Reach {
+    Reach::Lost(Error::new(ErrorKind::Unavailable, text))
 }
 
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> Error {

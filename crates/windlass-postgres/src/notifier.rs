@@ -100,8 +100,8 @@ struct State {
 /// State of the listening connection.
 #[derive(Clone, Debug)]
 enum Listening {
-    /// It was never open.
-    Connecting,
+    /// It was never open. Has the error of the latest attempt, if one failed.
+    Connecting(Option<Error>),
     /// It is open, or being reopened after it was lost.
     Live,
     /// Notifications do not arrive, so workers poll.
@@ -125,7 +125,7 @@ impl<P: Provider> PostgresNotifier<P> {
             notify: Statement::new(text, options.cached_statements.unwrap_or(false)),
             state: Mutex::default(),
             queued: Notify::new(),
-            listening: watch::channel(Listening::Connecting).0,
+            listening: watch::channel(Listening::Connecting(None)).0,
             is_connected: AtomicBool::new(false),
             sending: tokio::sync::Mutex::default(),
             next_subscriber: AtomicU64::new(0),
@@ -180,7 +180,7 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
             }
             let subscription = self.shared.subscribe(topics)?;
             let mut listening = self.shared.listening.subscribe();
-            let is_known = |listening: &Listening| !matches!(listening, Listening::Connecting);
+            let is_known = |listening: &Listening| !matches!(listening, Listening::Connecting(_));
             let known = timeout(SUBSCRIBE_TIMEOUT, listening.wait_for(is_known)).await;
             drop(self.shared.open()?);
             match known.map(|listening| listening.map(|listening| listening.clone())) {
@@ -209,9 +209,9 @@ impl<P: Provider> Notifier for PostgresNotifier<P> {
                     "the listening connection was lost: it is opened again as soon as the server answers";
                 Reach::Lost(Error::new(ErrorKind::Unavailable, text))
             }
-            Listening::Connecting => Reach::Process,
+            Listening::Connecting(None) => Reach::Process,
             Listening::Unsupported => Reach::Lost(pooled()),
-            Listening::Denied(error) => Reach::Lost(error.clone()),
+            Listening::Connecting(Some(error)) | Listening::Denied(error) => Reach::Lost(error.clone()),
         }
     }
 
@@ -355,7 +355,7 @@ impl<P: Provider> Shared<P> {
                     // Before subscribers learn of the connection: from then on, they rely on it.
                     let _connected = Connected::new(&self.is_connected);
                     // Hints may have been lost since the previous connection.
-                    if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting) {
+                    if !matches!(self.listening.send_replace(Listening::Live), Listening::Connecting(_)) {
                         self.gap();
                     }
                     self.deliver_all(&mut *listener).await
@@ -376,7 +376,17 @@ impl<P: Provider> Shared<P> {
                     }
                     self.listening.send_replace(Listening::Denied(error));
                 }
-                _ => tracing::debug!(%error, "no listening connection"),
+                _ => {
+                    tracing::debug!(%error, "no listening connection");
+                    // The other states already say why hints do not arrive.
+                    self.listening.send_if_modified(|listening| {
+                        let was_never_open = matches!(listening, Listening::Connecting(_));
+                        if was_never_open {
+                            *listening = Listening::Connecting(Some(error));
+                        }
+                        was_never_open
+                    });
+                }
             }
             sleep(delay).await;
             delay = (delay * 2).clamp(initial, longest.max(delay));

@@ -109,6 +109,9 @@ struct Live {
     version: u64,
     /// Why the server denies access, if it does. The listener keeps trying, because credentials may change.
     denied: Option<Error>,
+    /// The error of the latest attempt to connect, or why the latest connection ended. `None` since it is open, and before
+    /// the first attempt has failed.
+    failed: Option<Error>,
 }
 
 struct Waiting {
@@ -224,16 +227,11 @@ impl Notifier for RedisNotifier {
 
     fn reach(&self) -> Reach {
         let live = self.shared.live.borrow();
-        match &live.denied {
-            Some(denied) => Reach::Lost(denied.clone()),
+        match live.denied.as_ref().or(live.failed.as_ref()) {
+            Some(error) => Reach::Lost(error.clone()),
             None if self.shared.is_connected.load(Ordering::Acquire) => Reach::Everywhere,
-            // No listener has connected yet.
-            None if live.version == 0 => Reach::Process,
-            None => {
-                let text =
-                    "the listening connection was lost: it is opened again as soon as the server answers";
-                Reach::Lost(Error::new(ErrorKind::Unavailable, text))
-            }
+            // The first attempt to connect has not ended yet.
+            None => Reach::Process,
         }
     }
 

@@ -35,6 +35,7 @@ pub struct Warnings {
 
 impl Warnings {
     /// Captures the lines whose target begins with this prefix.
+    #[must_use = "it captures until it is dropped"]
     pub fn capture(target: &'static str) -> Self {
         let lines = Arc::default();
         let guard = subscribe(Capture { target, lines: Arc::clone(&lines) });
@@ -42,11 +43,13 @@ impl Warnings {
     }
 
     /// Returns the lines so far: each has the message, followed by its fields.
+    #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().expect("no panic while capturing").clone()
     }
 
     /// Returns the lines since the last call.
+    #[must_use]
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.lines.lock().expect("no panic while capturing"))
     }

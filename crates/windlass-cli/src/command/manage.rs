@@ -1,12 +1,9 @@
 //! `windlass cancel`, `retry`, `trigger`, `delete`, `pause` and `resume`.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 use windlass::command::{
     self, CancelMode, Cancelled, DeleteReply, Retried, SeenJob, TriggerReply, Untriggerable,
 };
-use windlass::limit::DELETE_MAX_CHAINS;
 use windlass::name::TypeName;
 use windlass::{ChainId, Client, Status, Store};
 
@@ -152,25 +149,12 @@ async fn delete_by_filter(context: &Context, delete: &Delete) -> Result {
 /// Returns the states of the chains to delete, or an error if one of them is running. With `cascade`, this includes their
 /// blockers.
 async fn none_running(client: &Client<dyn Store>, found: &[Found], cascade: bool) -> Result<Vec<SeenJob>> {
-    let mut states = Vec::new();
-    let mut next: Vec<ChainId> = found.iter().map(|found| found.chain.id).collect();
-    let mut seen: BTreeSet<ChainId> = next.iter().copied().collect();
-    while let Some(chain) = next.pop() {
-        let jobs = client.chain_jobs(chain).await?;
-        if jobs.iter().any(|job| job.status == Status::Running) {
-            let text =
-                format!("nothing was deleted: chain {chain} is running; use --running to delete it anyway");
-            return Err(Failure::failed(text));
-        }
-        states.extend(jobs.last().map(|job| SeenJob { job: job.id, version: job.version }));
-        // The store refuses to delete more chains than this, so there is no need to search further.
-        if cascade && seen.len() <= DELETE_MAX_CHAINS {
-            let blockers = jobs.iter().flat_map(|job| job.blockers.iter().map(|blocker| blocker.chain));
-            next.extend(blockers.filter(|blocker| seen.insert(*blocker)));
-        }
-    }
-    states.truncate(DELETE_MAX_CHAINS);
-    Ok(states)
+    let chains = found.iter().map(|found| found.chain.id).collect();
+    client.idle_states(chains, cascade).await?.map_err(|chain| {
+        Failure::failed(format!(
+            "nothing was deleted: chain {chain} is running; use --running to delete it anyway"
+        ))
+    })
 }
 
 pub(crate) async fn pause(context: &Context, types: Vec<TypeName>, paused: bool) -> Result {

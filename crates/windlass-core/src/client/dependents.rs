@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Dispatcher;
 use super::outbox::Outbox;
 use super::send::send;
+use super::store_time::StoreTime;
 use crate::command::{GetChains, ListDependents, Page, Request, Target};
 use crate::error::Result;
 use crate::id::ChainId;
@@ -24,11 +25,11 @@ use crate::store::AnyStore;
 /// warning says.
 const WAITING_MAX: usize = 1_000;
 
-/// The number of jobs per query.
-const PAGE_JOBS: u32 = 100;
+/// The number of jobs per query. Their inputs come with them, so a page must not be large.
+const PAGE_JOBS: u32 = 20;
 
 /// The maximum number of queries for a chain. If it has more dependents, the others are not reported, which a warning says.
-const PAGES_MAX: u32 = 10;
+const PAGES_MAX: u32 = 50;
 
 pub(super) struct Dependents {
     store: Arc<AnyStore>,
@@ -105,7 +106,11 @@ impl Task {
         while let Some(message) = messages.recv().await {
             match message {
                 Message::Failed(chain, closed_as) => {
-                    let waiting = waiting_for(&self.store, chain, closed_as).await;
+                    let Some(dispatcher) = self.dispatcher.upgrade() else { return };
+                    let time = Arc::clone(dispatcher.time());
+                    // Not held during the queries: see `sender`.
+                    drop(dispatcher);
+                    let waiting = waiting_for(&self.store, &time, chain, closed_as).await;
                     let Some(dispatcher) = self.dispatcher.upgrade() else { return };
                     self.report(&dispatcher, chain, closed_as, waiting);
                     // One warning after a burst, instead of one per chain.
@@ -141,14 +146,15 @@ impl Task {
                 return;
             }
         };
-        for job in &jobs {
-            dispatcher.observe(&Event::BlockerFailed(About::of(dispatcher.now(), job), chain, closed_as));
+        let reported = jobs.len();
+        for about in jobs {
+            dispatcher.observe(&Event::BlockerFailed(about, chain, closed_as));
         }
         if !are_all {
             tracing::warn!(
                 target: "windlass",
                 %chain,
-                reported = jobs.len(),
+                reported,
                 "more jobs wait for a chain that failed or was cancelled than are reported: retry the chain, or list \
                  its dependents"
             );
@@ -171,14 +177,20 @@ impl Task {
 
 /// The jobs that wait for a failed chain.
 struct Waiting {
-    jobs: Vec<JobRecord>,
+    /// Without inputs and outputs, which may be large.
+    jobs: Vec<About>,
     /// Whether there are no others.
     are_all: bool,
 }
 
 /// Returns the jobs that keep waiting for a chain although it has failed. Returns none if the chain has been retried in
 /// the meantime.
-async fn waiting_for(store: &AnyStore, chain: ChainId, closed_as: ClosedAs) -> Result<Waiting> {
+async fn waiting_for(
+    store: &AnyStore,
+    time: &StoreTime,
+    chain: ChainId,
+    closed_as: ClosedAs,
+) -> Result<Waiting> {
     let is_waiting = |job: &JobRecord| {
         let is_awaited = job.blockers.iter().any(|blocker| blocker.chain == chain && !blocker.resolved);
         is_awaited && job.status == Status::Blocked && job.on_blocker_failure == OnBlockerFailure::Wait
@@ -187,7 +199,8 @@ async fn waiting_for(store: &AnyStore, chain: ChainId, closed_as: ClosedAs) -> R
     let mut page = Page { max: PAGE_JOBS, ..Page::default() };
     for _ in 0..PAGES_MAX {
         let reply = send(store, &ListDependents { chain, page: page.clone() }).await?;
-        jobs.extend(reply.jobs.into_iter().filter(is_waiting));
+        let waiting = reply.jobs.iter().filter(|job| is_waiting(job));
+        jobs.extend(waiting.map(|job| About::of(time.now(), job)));
         match reply.next {
             Some(next) => page.after = Some(next),
             None => {

@@ -286,16 +286,26 @@ impl<'a, S: Transactional> InTx<'a, S> {
     /// one to an earlier savepoint, discards the hook. A panic in a hook affects neither the other hooks nor the
     /// commit.
     ///
-    /// If the caller commits the transaction itself, the client cannot always distinguish a commit from a rollback: for
-    /// example if no command wrote anything, or if another client changed the same job immediately afterwards. In that
-    /// case neither this hook nor an [`after_rollback`](Self::after_rollback) hook runs, and observers do not receive
-    /// the events of the change. Workers and waits are still notified.
+    /// If the caller commits the transaction itself, the client compares the changes with the store afterwards. It cannot
+    /// always distinguish a commit from a rollback:
+    ///
+    /// - No command wrote anything, or another client changed the same job before the check. Then neither this hook nor an
+    ///   [`after_rollback`](Self::after_rollback) hook runs, and observers do not receive the events of the change. Workers
+    ///   and waits are still notified.
+    /// - The transaction changed only schedules, retentions or pauses, which leave no job to compare. Then no hook runs
+    ///   either, except on PostgreSQL, which knows how its transactions ended.
+    /// - Another client deleted a chain that the transaction had started, or created one again that the transaction had
+    ///   deleted, before the check. That looks the same as a rollback to a savepoint. Then the
+    ///   [`after_rollback`](Self::after_rollback) hooks run although the change was committed, and it is not announced.
+    ///
+    /// To avoid these cases, commit with [`Tx::commit`], or call
+    /// [`announcements`](Self::announcements) before the commit.
     pub fn after_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_commit(Box::new(hook));
     }
 
     /// Adds a hook that runs after a rollback, including one to an earlier savepoint, and when the transaction is
-    /// dropped. A commit discards the hook.
+    /// dropped. A commit discards the hook. For exceptions, see [`after_commit`](Self::after_commit).
     pub fn after_rollback(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.announcements.get().after_rollback(Box::new(hook));
     }

@@ -92,7 +92,9 @@ impl Written {
     /// Compares the write with the job as it is stored after the end of the transaction.
     ///
     /// Another client may have changed the job since. If the job has a higher version, or a changed job is no longer
-    /// stored, the write may have been committed or not: its fate is unknown.
+    /// stored, the write may have been committed or not: its fate is unknown. If another client has deleted a created
+    /// chain, or created a deleted one again, that looks the same as a rollback to a savepoint. Such a rollback is far more
+    /// common, so the write counts as lost.
     fn fate(self, stored: Option<JobState>) -> Fate {
         match (self, stored) {
             (Self::Created(_), Some(_)) | (Self::Deleted(_), None) => Fate::Stored,

@@ -36,11 +36,23 @@ type Open = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn Notifier>>> + Send + S
 enum State {
     /// It has not been used yet.
     Unused,
-    /// A task is opening it.
-    Opening,
+    /// A task is opening it. Has the error of the attempt before, if there was one: until this one has succeeded, the
+    /// notifier still cannot connect.
+    Opening(Option<Error>),
     Open(Arc<dyn Notifier>),
     Failed(Error, Instant),
     Closed,
+}
+
+impl State {
+    /// Returns why the latest attempt that has ended could not open it.
+    const fn failure(&self) -> Option<&Error> {
+        match self {
+            Self::Opening(error) => error.as_ref(),
+            Self::Failed(error, _) => Some(error),
+            Self::Unused | Self::Open(_) | Self::Closed => None,
+        }
+    }
 }
 
 impl LazyNotifier {
@@ -62,7 +74,7 @@ impl LazyNotifier {
                 _ => false,
             };
             if begins {
-                *state = State::Opening;
+                *state = State::Opening(state.failure().cloned());
             }
             begins
         });
@@ -71,7 +83,7 @@ impl LazyNotifier {
             let opening = Opening { shared: Arc::clone(&self.shared) };
             tokio::spawn(opening.run());
         }
-        let state = states.wait_for(|state| !matches!(state, State::Opening)).await;
+        let state = states.wait_for(|state| !matches!(state, State::Opening(_))).await;
         match state.map(|state| state.clone()) {
             Ok(State::Open(notifier)) => Ok(notifier),
             Ok(State::Failed(error, _)) => Err(error),
@@ -91,7 +103,8 @@ impl LazyNotifier {
     }
 }
 
-/// Opens the notifier. If the task is dropped with its runtime, the next call starts another one.
+/// Opens the notifier. If the task is dropped with its runtime, the next call starts another one, after the retry delay if
+/// the attempt before had failed.
 struct Opening {
     shared: Arc<Shared>,
 }
@@ -101,9 +114,9 @@ impl Opening {
         let opened = (self.shared.open)().await;
         let mut late = None;
         self.shared.state.send_modify(|state| match (opened, &*state) {
-            (Ok(notifier), State::Opening) => *state = State::Open(notifier),
+            (Ok(notifier), State::Opening(_)) => *state = State::Open(notifier),
             (Ok(notifier), _) => late = Some(notifier),
-            (Err(error), State::Opening) => *state = State::Failed(error, Instant::now()),
+            (Err(error), State::Opening(_)) => *state = State::Failed(error, Instant::now()),
             _ => {}
         });
         // It was closed in the meantime.
@@ -116,11 +129,12 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         self.shared.state.send_if_modified(|state| {
-            let was_opening = matches!(state, State::Opening);
-            if was_opening {
-                *state = State::Unused;
-            }
-            was_opening
+            let State::Opening(before) = state else { return false };
+            *state = match before.take() {
+                Some(error) => State::Failed(error, Instant::now()),
+                None => State::Unused,
+            };
+            true
         });
     }
 }
@@ -149,8 +163,7 @@ impl Notifier for LazyNotifier {
     fn reach(&self) -> Reach {
         match &*self.shared.state.borrow() {
             State::Open(opened) => opened.reach(),
-            State::Failed(error, _) => Reach::Lost(error.clone()),
-            _ => Reach::Process,
+            state => state.failure().map_or(Reach::Process, |error| Reach::Lost(error.clone())),
         }
     }
 

@@ -1,13 +1,15 @@
 //! Snapshots that are written while others write.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use windlass_core::Store;
 
 use super::disk::TestDisk;
 use super::workload::{Dump, Step, Workload, open, run};
 use crate::FileStore;
-use crate::folder::{HEAD, journal_name, snapshot_name};
+use crate::folder::{HEAD, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 
 /// Starts a new generation, as a compaction does before it writes the snapshot.
@@ -105,4 +107,22 @@ async fn used_numbers_survive_compaction_and_restart() {
     assert_eq!(last(&open(&TestDisk::with_files(disk.files())).unwrap()), 3, "from the journal");
     store.compact().await.unwrap();
     assert_eq!(last(&open(&TestDisk::with_files(disk.files())).unwrap()), 3, "from the snapshot");
+}
+
+/// The caller may remove the folder after the close. Dropping the future of a compaction does not stop it.
+#[tokio::test]
+async fn closing_waits_for_a_requested_compaction_whose_caller_has_gone() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(super::workload::create())).await.unwrap();
+    let (reached, release) = disk.hold(&temporary(&snapshot_name(2)));
+    tokio::select! {
+        compacted = store.compact() => panic!("the disk holds it: {compacted:?}"),
+        reached = reached => reached.unwrap(),
+    }
+    let mut closing = store.close();
+    timeout(Duration::from_millis(100), &mut closing).await.expect_err("the compaction still writes");
+    drop(release);
+    closing.await.unwrap();
+    assert_eq!(store.compaction().completed, 1);
 }

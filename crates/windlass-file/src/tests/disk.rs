@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 use fastrand::Rng;
+use tokio::sync::oneshot;
 
 use crate::disk::{Disk, DiskFile};
 
@@ -73,6 +74,16 @@ struct Core {
     refusal: Option<Refusal>,
     /// A process that cannot read a file with this name.
     unreadable: Option<(usize, String)>,
+    /// A file whose next opening waits.
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    name: String,
+    reached: oneshot::Sender<()>,
+    /// Resolves when the test drops the other end.
+    released: mpsc::Receiver<()>,
 }
 
 /// Opening or locking a file fails.
@@ -108,6 +119,23 @@ impl TestDisk {
     /// Makes a file unreadable for this process, or all files readable again.
     pub(crate) fn set_unreadable(&self, name: Option<&str>) {
         self.core().unreadable = name.map(|name| (self.process, name.to_owned()));
+    }
+
+    /// Makes the next opening of a file wait until the returned sender is dropped. The returned receiver resolves when it
+    /// waits.
+    pub(crate) fn hold(&self, name: &str) -> (oneshot::Receiver<()>, mpsc::Sender<()>) {
+        let ((reached, reaches), (release, released)) = (oneshot::channel(), mpsc::channel());
+        self.core().held = Some(Held { name: name.to_owned(), reached, released });
+        (reaches, release)
+    }
+
+    fn wait_if_held(&self, name: &str) {
+        // Without the lock of the disk while it waits: the other threads continue.
+        let held = self.core().held.take_if(|held| held.name == name);
+        if let Some(Held { reached, released, .. }) = held {
+            let _ = reached.send(());
+            let _ = released.recv();
+        }
     }
 
     /// A disk with these files.
@@ -245,6 +273,7 @@ impl Disk for TestDisk {
     }
 
     fn open_or_create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.wait_if_held(name);
         if let Ok(file) = self.open(name) {
             return Ok(file);
         }

@@ -1,9 +1,11 @@
 //! Compaction, while others write.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use windlass_core::command::{Count, Expire, ListJobs, Page, Types};
 use windlass_core::command::{Outcome, Settle, Settlement};
 use windlass_core::{ErrorKind, Millis, Payload, Store};
@@ -141,7 +143,8 @@ async fn the_size_is_proportional_to_what_is_stored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_requested_compaction_waits_for_another() {
     let folder = Folder::new();
-    let store = FileStore::open(folder.options().busy_timeout(Duration::from_millis(100))).await.unwrap();
+    let patient = async |limit| FileStore::open(folder.options().busy_timeout(limit)).await.unwrap();
+    let store = patient(Duration::from_millis(100)).await;
     start(&store, vec![new_chain()]).await;
     let other = std::fs::File::create(folder.path().join("compact")).unwrap();
     other.lock().unwrap();
@@ -149,12 +152,11 @@ async fn a_requested_compaction_waits_for_another() {
     assert_eq!(error.kind(), ErrorKind::Busy);
     assert!(error.to_string().contains("another process has been compacting the folder"), "{error}");
     assert_eq!(store.compaction().completed, 0);
-    let ends = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(30)); // tidy: the compaction must find the lock taken at first
-        other.unlock().unwrap();
-    });
-    store.compact().await.unwrap();
-    ends.join().unwrap();
+    let store = patient(Duration::from_secs(60)).await;
+    let mut compacting = pin!(store.compact());
+    timeout(Duration::from_millis(100), &mut compacting).await.expect_err("the other one has not ended");
+    other.unlock().unwrap();
+    compacting.await.unwrap();
     assert_eq!(store.compaction().completed, 1);
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass_conformance::{Verdict, run_notifier};
-use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Signal};
+use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Reach, Signal};
 use windlass_nats::{NatsNotifier, Options};
 use windlass_testkit::{NatsServer, wait_until};
 
@@ -69,4 +69,18 @@ async fn an_invalid_namespace_and_an_unreachable_server_are_reported() {
     server.kill().await;
     let error = NatsNotifier::open(&server.url(), Options::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+/// A client of the application may connect in the background.
+#[tokio::test]
+async fn a_client_that_has_never_connected_reports_it() {
+    let mut server = NatsServer::start().await;
+    server.kill().await;
+    let client = async_nats::ConnectOptions::new().retry_on_initial_connect().connect(server.url());
+    let notifier = NatsNotifier::with_client(client.await.unwrap(), Options::default()).await.unwrap();
+    let reach = notifier.reach();
+    assert!(matches!(&reach, Reach::Lost(error) if error.to_string().contains("not connected")), "{reach:?}");
+    server.restart().await;
+    let connected = async || matches!(notifier.reach(), Reach::Everywhere);
+    wait_until("the client has connected", TIMEOUT, connected).await;
 }

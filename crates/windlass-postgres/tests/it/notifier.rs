@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time;
 use windlass_conformance::type_name;
-use windlass_core::{BoxFuture, ChainId, ErrorKind, Hint, Notifier, Result, Signal, Timestamp, Topic};
+use windlass_core::{
+    BoxFuture, ChainId, Error, ErrorKind, Hint, Notifier, Reach, Result, Signal, Timestamp, Topic,
+};
 use windlass_postgres::driver::{Listener, Parameter, Row, Statement};
 use windlass_postgres::{ConnectionRef, Options, PostgresNotifier, Provider, Sqlx};
 use windlass_testkit::logs::Warnings;
@@ -103,9 +105,14 @@ async fn queued_hints_are_bounded_and_drops_are_logged() {
     );
 }
 
-/// A provider whose listening connections receive nothing, as behind a pooler in transaction mode. Counts them.
+/// A provider whose listening connections do not work. Counts them.
 #[derive(Debug)]
-struct Deaf(Sqlx, Arc<AtomicUsize>);
+struct Deaf {
+    inner: Sqlx,
+    listens: Arc<AtomicUsize>,
+    /// Whether they can be opened. If so, they receive nothing, as behind a pooler in transaction mode.
+    opens: bool,
+}
 
 struct Silence;
 
@@ -137,7 +144,7 @@ impl Provider for Deaf {
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        self.0.run(statement, parameters)
+        self.inner.run(statement, parameters)
     }
 
     fn run_in<'a>(
@@ -146,44 +153,49 @@ impl Provider for Deaf {
         statement: &'a Statement,
         parameters: Vec<Parameter>,
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
-        self.0.run_in(tx, statement, parameters)
+        self.inner.run_in(tx, statement, parameters)
     }
 
     fn script<'a>(&'a self, text: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.0.script(text)
+        self.inner.script(text)
     }
 
     fn script_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<()>> {
-        self.0.script_in(tx, text)
+        self.inner.script_in(tx, text)
     }
 
     fn ask_in<'a>(&'a self, tx: ConnectionRef<'a>, text: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
-        self.0.ask_in(tx, text)
+        self.inner.ask_in(tx, text)
     }
 
     fn begin(&self) -> BoxFuture<'_, Result<Self::Tx>> {
-        self.0.begin()
+        self.inner.begin()
     }
 
     fn begin_read_committed(&self) -> BoxFuture<'_, Result<Self::Tx>> {
-        self.0.begin_read_committed()
+        self.inner.begin_read_committed()
     }
 
     fn commit(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
-        self.0.commit(tx)
+        self.inner.commit(tx)
     }
 
     fn rollback(&self, tx: Self::Tx) -> BoxFuture<'_, Result<()>> {
-        self.0.rollback(tx)
+        self.inner.rollback(tx)
     }
 
     fn listen<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Box<dyn Listener>>> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async { Ok(Box::new(Silence) as Box<dyn Listener>) })
+        self.listens.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async {
+            match self.opens {
+                true => Ok(Box::new(Silence) as Box<dyn Listener>),
+                false => Err(Error::new(ErrorKind::Unavailable, "no connection is free")),
+            }
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.0.close()
+        self.inner.close()
     }
 }
 
@@ -194,7 +206,8 @@ async fn a_connection_without_notifications_is_logged_once() {
     let warnings = Warnings::capture("windlass_postgres");
     let (server, _, options) = fixture::fresh().await;
     let listens = Arc::new(AtomicUsize::new(0));
-    let provider = Deaf(Sqlx::connect(&server.url()).await.unwrap(), Arc::clone(&listens));
+    let inner = Sqlx::connect(&server.url()).await.unwrap();
+    let provider = Deaf { inner, listens: Arc::clone(&listens), opens: true };
     let notifier = PostgresNotifier::new(provider, &options).unwrap();
     let mut subscription = notifier.subscribe(vec![Topic::Scheduled(type_name("a"))]).await.unwrap();
     notifier.publish(hint()).await.unwrap();
@@ -209,4 +222,21 @@ async fn a_connection_without_notifications_is_logged_once() {
     })
     .await;
     assert_eq!(warnings.lines().len(), 1, "{:?}", warnings.lines());
+}
+
+/// For example, the server has no free connection, or a firewall blocks it.
+#[tokio::test]
+async fn a_connection_that_cannot_be_opened_is_reported_while_it_is_retried() {
+    let (server, _, options) = fixture::fresh().await;
+    let (inner, listens) = (Sqlx::connect(&server.url()).await.unwrap(), Arc::new(AtomicUsize::new(0)));
+    let provider = Deaf { inner, listens: Arc::clone(&listens), opens: false };
+    let notifier = PostgresNotifier::new(provider, &options).unwrap();
+    assert!(matches!(notifier.reach(), Reach::Process), "nothing has been tried yet");
+    wait_until("a retry has begun", Duration::from_secs(60), async || listens.load(Ordering::Relaxed) >= 2)
+        .await;
+    let reach = notifier.reach();
+    assert!(
+        matches!(&reach, Reach::Lost(error) if error.to_string() == "no connection is free"),
+        "{reach:?}"
+    );
 }

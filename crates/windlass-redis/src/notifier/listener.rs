@@ -9,7 +9,7 @@ use redis::{
 };
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use windlass_core::{Connected, ErrorKind, Result, Topic};
+use windlass_core::{Connected, Error, ErrorKind, Result, Topic};
 
 use super::{Live, Shared};
 use crate::connection::CONNECT_TIMEOUT;
@@ -54,24 +54,30 @@ impl Listener {
         loop {
             let error = self.listen(&mut missed, &mut wait).await;
             tracing::debug!(?error, "no listening connection");
-            if let Some((node, _)) = error.as_ref().and_then(RedisError::redirect_node)
-                && let Some(client) = self.client_of(node)
-            {
-                self.client = client;
-            }
-            if let Some(error) = error {
-                self.check_access(error);
+            let node = error.as_ref().and_then(RedisError::redirect_node);
+            match node.and_then(|(node, _)| self.client_of(node)) {
+                // Not a failure: the cluster has replied with the address of the right shard.
+                Some(client) => self.client = client,
+                None => self.note_failure(error),
             }
             sleep(wait).await;
             wait = (wait * 2).min(longest);
         }
     }
 
-    /// Reports it to subscribers if the server denies access, and logs it once until the connection is live again.
-    fn check_access(&self, error: RedisError) {
+    /// Notes why there is no connection. Reports it to subscribers if the server denies access, and logs that once until
+    /// the connection is live again.
+    fn note_failure(&self, error: Option<RedisError>) {
         let user = self.client.get_connection_info().redis_settings().username();
-        let error = for_user(error, Some(user.unwrap_or("default")));
+        let error = match error {
+            Some(error) => for_user(error, Some(user.unwrap_or("default"))),
+            None => Error::new(
+                ErrorKind::Unavailable,
+                "the listening connection was lost: it is opened again as soon as the server answers",
+            ),
+        };
         if error.kind() != ErrorKind::AccessDenied {
+            self.shared.live.send_modify(|live| live.failed = Some(error));
             return;
         }
         let text = error.to_string();
@@ -153,7 +159,7 @@ impl Listener {
             }
         }
         *channels = wanted;
-        self.shared.live.send_replace(Live { version, denied: None });
+        self.shared.live.send_replace(Live { version, denied: None, failed: None });
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use tokio::time::timeout;
 use windlass_conformance::type_name;
-use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Signal, Subscription, Timestamp, Topic};
+use windlass_core::{ChainId, ErrorKind, Hint, Notifier, Reach, Signal, Subscription, Timestamp, Topic};
 use windlass_redis::{Options, RedisNotifier};
 use windlass_testkit::{Proxy, RedisServer, shared_redis, wait_until};
 
@@ -47,6 +47,22 @@ async fn subscribers_receive_a_gap_after_a_cut_connection() {
     proxy.cut().await;
     let signal = timeout(TIMEOUT, subscription.next()).await.unwrap();
     assert!(matches!(signal, Some(Signal::Gap { .. })), "{signal:?}");
+}
+
+/// A client learns that it is not notified even if it has not subscribed to anything yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_notifier_without_subscriptions_reports_that_it_cannot_connect() {
+    let server = RedisServer::start().await;
+    let mut proxy = Proxy::to(server.port()).await;
+    let url = format!("redis://127.0.0.1:{}/", proxy.port());
+    let notifier = RedisNotifier::open(&url, &Options::default()).await.unwrap();
+    let is_connected = async || matches!(notifier.reach(), Reach::Everywhere);
+    wait_until("it has connected", TIMEOUT, is_connected).await;
+    proxy.refuse().await;
+    proxy.cut().await;
+    wait_until("it knows", TIMEOUT, async || matches!(notifier.reach(), Reach::Lost(_))).await;
+    proxy.resume().await;
+    wait_until("it has connected again", TIMEOUT, is_connected).await;
 }
 
 /// Two notifiers of one namespace, as two processes have them, and direct access to their keys.

@@ -1,5 +1,12 @@
+use std::time::Duration;
+
 use super::*;
-use crate::command::Unblocked;
+use crate::client::Client;
+use crate::command::{ClosedChain, JobSummary, Ripple, Unblocked};
+use crate::memory::MemoryStore;
+use crate::name::TraceContext;
+use crate::notifier::{InProcessNotifier, Notifier, Signal, Topic};
+use crate::record::Status;
 
 fn summary(chain: ChainId) -> JobSummary {
     let due_at = Timestamp::default();
@@ -49,4 +56,26 @@ fn a_job_is_linked_only_to_the_chain_that_unblocked_it() {
     let blocker = TraceContext::new("blocker-0").unwrap();
     assert_eq!(causes(1), [[blocker.clone()], [blocker]]);
     assert_eq!(causes(2), [[], []] as [[TraceContext; 0]; 2], "which one is unknown");
+}
+
+/// Whether workers learn of a change of schedules after a write that is not stored.
+async fn announces_schedules(end: TxEnd) -> bool {
+    let notifier = InProcessNotifier::new();
+    let client = Client::builder(MemoryStore::new()).notifier(notifier.clone()).build();
+    let mut subscription = notifier.subscribe(vec![Topic::Schedules]).await.unwrap();
+    let dispatcher = &client.shared.dispatcher;
+    let mut announcements = Announcements::new(dispatcher);
+    announcements.wrote(Written::Created(ChainId::new().first_job()));
+    announcements.schedules_changed();
+    assert!(announcements.end_by(end, |_| Fate::Lost, dispatcher).is_empty());
+    dispatcher.flush(Duration::from_secs(60)).await;
+    subscription.try_next() == Some(Signal::Hint(Hint::SchedulesChanged))
+}
+
+/// The write before it was rolled back to a savepoint.
+#[tokio::test]
+async fn a_change_of_schedules_does_not_share_the_fate_of_an_earlier_write() {
+    assert!(announces_schedules(TxEnd::Committed).await);
+    assert!(announces_schedules(TxEnd::Unknown).await);
+    assert!(!announces_schedules(TxEnd::RolledBack).await);
 }

@@ -1,6 +1,7 @@
 //! Trace contexts: requested before a write, stored with it, and reported to the observer when it is rolled
 //! back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use windlass_core::{About, Client, Event, MemoryStore, Observer, TraceContext, Traced, next, plan};
@@ -12,11 +13,17 @@ use super::{Approve, Report, Seen, Ship, mail};
 struct Tracer {
     asked: Arc<Mutex<Vec<String>>>,
     rolled_back: Arc<Mutex<Vec<String>>>,
+    unreported: Arc<Mutex<Vec<String>>>,
+    is_off: Arc<AtomicBool>,
     silent: bool,
 }
 
 impl Observer for Tracer {
     fn observe(&self, _: &Event) {}
+
+    fn is_on(&self) -> bool {
+        !self.is_off.load(Ordering::SeqCst)
+    }
 
     fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let mut asked = self.asked.lock().unwrap();
@@ -26,6 +33,10 @@ impl Observer for Tracer {
 
     fn rolled_back(&self, traced: Traced, about: &About) {
         self.rolled_back.lock().unwrap().push(name(traced, about));
+    }
+
+    fn unreported(&self, traced: Traced, about: &About) {
+        self.unreported.lock().unwrap().push(name(traced, about));
     }
 }
 
@@ -110,6 +121,20 @@ async fn a_rollback_is_reported() {
     let mut tx = client.begin().await.unwrap();
     tx.start(mail()).await.unwrap();
     tx.commit().await.unwrap();
+    assert!(tracer.rolled_back().is_empty());
+}
+
+/// The transaction records no events, because no observer wanted any when it began.
+#[tokio::test]
+async fn a_context_that_is_requested_in_an_unobserved_transaction_is_reported() {
+    let (client, tracer) = traced();
+    tracer.is_off.store(true, Ordering::SeqCst);
+    let mut tx = client.begin().await.unwrap();
+    tracer.is_off.store(false, Ordering::SeqCst);
+    tx.start(mail()).await.unwrap();
+    assert_eq!(tracer.asked(), ["chain:mail", "job:mail"]);
+    tx.commit().await.unwrap();
+    assert_eq!(*tracer.unreported.lock().unwrap(), ["chain:mail", "job:mail"]);
     assert!(tracer.rolled_back().is_empty());
 }
 

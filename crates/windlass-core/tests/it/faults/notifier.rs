@@ -239,6 +239,34 @@ async fn a_worker_whose_notifier_cannot_connect_is_degraded_but_healthy() {
     assert!(probe.degraded().is_none(), "there is no client any more");
 }
 
+/// A health check must not alternate while the notifier tries to connect again.
+#[tokio::test(start_paused = true)]
+async fn a_worker_stays_degraded_while_its_notifier_retries() {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&opened);
+    let notifier = LazyNotifier::new(move || {
+        let count = count.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            if count > 0 {
+                pass(TIMEOUT).await;
+            }
+            Err(Error::new(ErrorKind::Unavailable, format!("attempt {count} failed")))
+        })
+    });
+    let client = Client::builder(Faulty::default()).notifier(notifier).build();
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    let probe = worker.probe();
+    pass(Duration::from_millis(1)).await;
+    let mut errors = Vec::new();
+    while opened.load(Ordering::SeqCst) < 4 {
+        errors.push(probe.degraded().expect("it has never connected").to_string());
+        errors.dedup();
+        pass(Duration::from_millis(100)).await;
+    }
+    assert_eq!(errors, ["attempt 0 failed", "attempt 1 failed", "attempt 2 failed"]);
+    worker.stop(TIMEOUT).await;
+}
+
 /// Only one of two workers is notified of a scheduled job. Whichever of them stops, the other one runs the
 /// job in time.
 #[tokio::test(start_paused = true)]

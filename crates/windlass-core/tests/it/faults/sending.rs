@@ -14,7 +14,7 @@ use super::faulty::{Fault, Faulty};
 use super::{MINUTE, TIMEOUT, Task, echo, faulty, pass, task};
 
 /// Longer than all tries together.
-const LIMIT: Duration = Duration::from_secs(2 * 3_600);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// What the calls are about.
 #[derive(Clone, Copy)]
@@ -121,52 +121,22 @@ const CASES: &[Case] = cases! {
     };
 };
 
-/// The commands that workers and reapers send in the background. Their loops send them again.
-const BACKGROUND: &[Case] = cases! {
-    "heartbeat": beat, repeats, free, |client, chains| {
-        let worker = Worker::new(&client).handle(echo::<Task>).start().await?;
-        until(async || Ok(client.workers().await?.len() == 1)).await?;
-        pass(MINUTE).await;
-        let is_listed = client.workers().await?.len() == 1;
-        worker.stop(TIMEOUT).await;
-        is_listed
-    };
-    "stop": retire, repeats, free, |client, chains| {
-        let worker = Worker::new(&client).handle(echo::<Task>).start().await?;
-        until(async || Ok(client.workers().await?.len() == 1)).await?;
-        worker.stop(TIMEOUT).await;
-        // If the store did not answer, the heartbeat expires.
-        until(async || Ok(client.workers().await?.is_empty())).await?;
-        true
-    };
-    "leader": leader_lock, repeats, free, |client, chains| {
-        let reaper = Reaper::new(&client).start().await?;
-        until(async || Ok(reaper.is_leader())).await?;
-        reaper.stop().await;
-        true
-    };
-    "expiry": expire, repeats, free, |client, chains| {
-        client.set_retention(vec![chains.failed.into()], Duration::from_secs(1)).await?;
-        // A chain is kept for a while after its end, whatever its retention: its creation may be repeated.
-        pass(60 * MINUTE).await;
-        let reaper = Reaper::new(&client).start().await?;
-        until(async || Ok(client.chain(chains.failed).await?.is_none())).await?;
-        pass(MINUTE).await;
-        reaper.stop().await;
-        true
-    };
-};
-
 fn hourly() -> ScheduleSpec {
     Every::new(60 * MINUTE).expect("an hour is a valid interval")
 }
 
-/// Checks every second until the condition holds.
-async fn until(condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
-    while !condition().await? {
-        pass(Duration::from_secs(1)).await;
-    }
-    Ok(())
+/// Checks every second until the condition holds, at most for the limit.
+async fn until(what: &str, condition: impl AsyncFn() -> bool) {
+    let holds = async {
+        while !condition().await {
+            pass(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(LIMIT, holds).await.unwrap_or_else(|_| panic!("not within {LIMIT:?}: {what}"));
+}
+
+async fn listed(client: &Client<Faulty>) -> usize {
+    client.workers().await.unwrap().len()
 }
 
 async fn prepared() -> (Faulty, Client<Faulty>, Chains) {
@@ -201,14 +171,14 @@ fn check(case: &Case, answer: Result<bool>) {
 
 #[tokio::test(start_paused = true)]
 async fn a_hanging_first_try_times_out_and_is_repeated() {
-    for case in CASES.iter().chain(BACKGROUND) {
+    for case in CASES {
         check(case, call(case, Fault::Hangs, 1).await.0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_reply_is_followed_by_another_try() {
-    for case in CASES.iter().chain(BACKGROUND) {
+    for case in CASES {
         let (answer, calls) = call(case, Fault::LosesReply, 1).await;
         check(case, answer);
         assert_eq!(calls > 1, case.repeats, "{}", case.name);
@@ -245,18 +215,89 @@ async fn a_row_that_stays_busy_is_reported() {
     }
 }
 
+/// How a call in the background fails. After the first two, only another call can have an effect.
+const FAILURES: [Fault; 3] = [Fault::Hangs, Fault::Fails, Fault::LosesReply];
+
 /// The list of workers must not depend on a single call.
 #[tokio::test(start_paused = true)]
 async fn a_worker_stays_listed_while_one_heartbeat_hangs() {
     let (store, client) = faulty();
     let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
-    until(async || Ok(client.workers().await?.len() == 1)).await.unwrap();
+    until("the worker is listed", async || listed(&client).await == 1).await;
     store.fault("beat", Fault::Hangs, 1);
     for second in 0..60 {
         pass(Duration::from_secs(1)).await;
-        assert_eq!(client.workers().await.unwrap().len(), 1, "after {second} s");
+        assert_eq!(listed(&client).await, 1, "after {second} s");
     }
     worker.stop(TIMEOUT).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_continue_after_a_failed_one() {
+    for fault in FAILURES {
+        let (store, client) = faulty();
+        store.fault("beat", fault.clone(), 1);
+        let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+        until("the worker is listed", async || listed(&client).await == 1).await;
+        // Longer than a heartbeat is valid.
+        pass(MINUTE).await;
+        assert_eq!(listed(&client).await, 1, "{fault:?}");
+        worker.stop(TIMEOUT).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_worker_repeats_its_last_call_if_it_fails() {
+    for fault in [Fault::Fails, Fault::LosesReply] {
+        let (store, client) = faulty();
+        let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+        until("the worker is listed", async || listed(&client).await == 1).await;
+        store.fault("retire", fault.clone(), 1);
+        worker.stop(TIMEOUT).await;
+        assert_eq!((listed(&client).await, store.calls("retire")), (0, 2), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_stops_though_its_last_call_hangs() {
+    let (store, client) = faulty();
+    let worker = Worker::new(&client).handle(echo::<Task>).start().await.unwrap();
+    until("the worker is listed", async || listed(&client).await == 1).await;
+    store.fault("retire", Fault::Hangs, usize::MAX);
+    timeout(2 * TIMEOUT, worker.stop(TIMEOUT)).await.unwrap();
+    assert_eq!(listed(&client).await, 1);
+    until("its heartbeat has expired", async || listed(&client).await == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reaper_leads_after_a_failed_call() {
+    for fault in FAILURES {
+        let (store, client) = faulty();
+        store.fault("leader_lock", fault, 1);
+        let reaper = Reaper::new(&client).start().await.unwrap();
+        until("the reaper leads", async || reaper.is_leader()).await;
+        reaper.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reaper_expires_chains_after_a_failed_call() {
+    for fault in FAILURES {
+        let (store, client, chains) = prepared().await;
+        let second = Duration::from_secs(1);
+        client.set_retention(vec![chains.failed.into()], second).await.unwrap();
+        // A chain is kept for a while after its end, whatever its retention: its creation may be repeated.
+        pass(60 * MINUTE).await;
+        store.fault("expire", fault.clone(), 1);
+        let reaper = Reaper::new(&client).start().await.unwrap();
+        until("the chain is gone", async || client.chain(chains.failed).await.unwrap().is_none()).await;
+        // The next one closes after the call that failed, so another call must expire it.
+        client.cancel(chains.open, CancelMode::Ask).await.unwrap();
+        client.set_retention(vec![chains.open.into()], second).await.unwrap();
+        pass(60 * MINUTE).await;
+        until("the next chain is gone", async || client.chain(chains.open).await.unwrap().is_none()).await;
+        reaper.stop().await;
+    }
 }
 
 /// An error while a busy chain is tried again is the error of the whole call.
