@@ -35,11 +35,14 @@ pub(crate) fn parse(text: &TraceContext) -> Option<SpanContext> {
     decode(text.as_str())
 }
 
-/// Whether a stored context is that of a chain which is not sampled, as nearly all are. Checks only the version and the
-/// flags: several events of each job are skipped because of them.
+/// Whether a stored context is that of a chain which is not sampled, as nearly all are. Several events of each job are
+/// skipped because of this, so it must be cheap. The ids are checked too: the context of a chain is copied to its later
+/// jobs, and a malformed one must not be.
 pub(crate) fn is_unsampled(text: &TraceContext) -> bool {
-    let text = text.as_str().as_bytes();
-    text.len() == LENGTH && text.starts_with(b"00-") && text.ends_with(b"-00")
+    let Ok(text) = <&[u8; LENGTH]>::try_from(text.as_str().as_bytes()) else { return false };
+    let [b'0', b'0', b'-', ids @ .., b'-', b'0', b'0'] = text else { return false };
+    let is_id = |digits: &[u8]| from_hex_all(digits).is_some_and(|id| id != 0);
+    matches!(ids.split_at(32), (trace, [b'-', span @ ..]) if is_id(trace) && is_id(span))
 }
 
 fn decode(text: &str) -> Option<SpanContext> {
@@ -121,6 +124,16 @@ mod tests {
         let unsampled = |text: &str| is_unsampled(&TraceContext::new(text).unwrap());
         assert!(unsampled(&format!("00-{trace}-{span}-00")));
         assert!(!unsampled(&format!("00-{trace}-{span}-01")) && !unsampled("00-00"));
+        for malformed in [
+            format!("00-{trace}0{span}-00"),
+            format!("00-{}-{span}-00", trace.to_uppercase()),
+            format!("00-{trace}-{}-00", span.replace('f', "g")),
+            format!("00-{}-{span}-00", "0".repeat(32)),
+            format!("00-{trace}-{}-00", "0".repeat(16)),
+            format!("00-{}-00", "x".repeat(49)),
+        ] {
+            assert!(!unsampled(&malformed) && check(&malformed).is_none(), "{malformed}");
+        }
         let sampled = Some(format!("00-{trace}-{span}-01"));
         assert_eq!(check(&format!("00-{trace}-{span}-ff")), sampled, "unknown flags are dropped");
         assert_eq!(check(&format!("cc-{trace}-{span}-01-what-the-future")), sampled, "a later version");

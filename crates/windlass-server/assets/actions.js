@@ -71,7 +71,7 @@ async function count(body, dialog, isShown) {
     counting = undefined;
     if (!isShown()) return;
     if (operation.state !== "completed") {
-      line.textContent = `The count has ended early (${operation.reason ?? operation.state}). Close this and try again.`;
+      line.textContent = `The chains could not be counted (${operation.reason ?? operation.state}). Close this dialog and try again.`;
       return;
     }
     line.textContent = `${chains(operation.visited)}.`;

@@ -7,34 +7,50 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::timeout;
 use windlass_core::{RequestId, Timestamp};
 
 use crate::api::Problem;
 use crate::api::wire::Time;
 use crate::auth::{Caller, Role};
 
+/// How long a change that stops something waits for the log, and how long an answer waits for the outcome in the log.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A log of all changes, as JSON lines. It never contains payloads.
 ///
 /// Each change has two lines with the same `id`: one before the change, with its targets, and one with its outcome. If the
 /// first line cannot be written, the change is refused, unless it stops something: a logout, or the abort of a bulk
 /// operation. A bulk operation also has a line every ten seconds. If that cannot be written, the operation ends.
+///
+/// A change that was made is answered, even if its outcome cannot be written within 3 s.
 #[derive(Clone)]
 pub struct AuditLog(Arc<Log>);
 
 struct Log {
-    /// Locked for each line, so that lines do not mix.
+    /// Locked while a line is written, so that lines do not mix. A file is synced after that: the lines of other changes
+    /// do not wait for the disk one after the other.
     destination: Mutex<Destination>,
-    /// Whether the latest write failed: it may have left a part of its line.
+    /// Whether the latest write to the log failed, for any change.
     is_broken: AtomicBool,
+    /// Syncs a file to disk.
+    sync: fn(&File) -> io::Result<()>,
 }
 
 enum Destination {
     /// Opened for each line, so that the file can be rotated.
-    File(PathBuf),
-    Writer(Box<dyn Write + Send>),
+    File {
+        path: PathBuf,
+        is_torn: bool,
+    },
+    Writer {
+        writer: Box<dyn Write + Send>,
+        is_torn: bool,
+    },
 }
 
 /// A change that has begun. Dropping it writes that its outcome is not known.
@@ -138,22 +154,23 @@ impl AuditLog {
     pub fn file(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         open(&path)?;
-        Ok(Self::new(Destination::File(path)))
+        Ok(Self::new(Destination::File { path, is_torn: false }))
     }
 
     /// Writes to a writer, such as standard error.
     pub fn writer(writer: impl Write + Send + 'static) -> Self {
-        Self::new(Destination::Writer(Box::new(writer)))
+        Self::new(Destination::Writer { writer: Box::new(writer), is_torn: false })
     }
 
     fn new(destination: Destination) -> Self {
-        Self(Arc::new(Log { destination: Mutex::new(destination), is_broken: AtomicBool::new(false) }))
+        let (destination, is_broken) = (Mutex::new(destination), AtomicBool::new(false));
+        Self(Arc::new(Log { destination, is_broken, sync: File::sync_data }))
     }
 
     /// Writes that a change begins. The change is refused if that fails.
     pub(crate) async fn begin(&self, change: Change<'_>) -> Result<Entry, Problem> {
-        let (entry, written) = self.begun(&change).await;
-        match written {
+        let (entry, line) = self.entry(&change);
+        match self.write(&line).await {
             Ok(()) => Ok(entry),
             Err(error) => {
                 entry.discard();
@@ -165,13 +182,14 @@ impl AuditLog {
         }
     }
 
-    /// Like [`begin`](Self::begin), for a change that stops something. It is made even if the log cannot be written.
+    /// Like [`begin`](Self::begin), for a change that stops something. It is made even if the log cannot be written, or
+    /// not in time.
     pub(crate) async fn begin_anyway(&self, change: Change<'_>) -> Entry {
-        let (entry, written) = self.begun(&change).await;
-        if let Err(error) = written {
+        let (entry, line) = self.entry(&change);
+        if let Err(error) = self.write_in_time(&line).await {
             let Caller { identity, .. } = change.caller;
             tracing::error!(
-                "the audit log cannot be written. It lacks change {} ({} by {:?}): {error}",
+                "the audit log cannot be written. It may lack change {} ({} by {:?}): {error}",
                 entry.id,
                 change.action,
                 identity.name
@@ -180,13 +198,13 @@ impl AuditLog {
         entry
     }
 
-    async fn begun(&self, change: &Change<'_>) -> (Entry, io::Result<()>) {
+    /// Returns the entry of a change, and its first line.
+    fn entry<'a>(&self, change: &'a Change<'_>) -> (Entry, Begin<'a>) {
         let (at, id) = (Timestamp::now().to_string(), RequestId::new());
         let Change { caller, remote, action, subject } = change;
         let (name, role) = (caller.identity.name.as_str(), caller.identity.role);
         let line = Begin { at, id, phase: "begin", name, role, remote: *remote, action, subject };
-        let written = self.write(&line).await;
-        (Entry { log: self.clone(), id, is_ended: false }, written)
+        (Entry { log: self.clone(), id, is_ended: false }, line)
     }
 
     /// Writes a line outside of the threads that serve requests: a disk can be slow.
@@ -194,6 +212,14 @@ impl AuditLog {
         let (log, text) = (self.clone(), encoded(line)?);
         let written = tokio::task::spawn_blocking(move || log.0.write(&text)).await;
         written.unwrap_or_else(|error| Err(io::Error::other(error)))
+    }
+
+    /// Like [`write`](Self::write), with a timeout. After it, the line may still be written.
+    async fn write_in_time(&self, line: &impl Serialize) -> io::Result<()> {
+        timeout(WRITE_TIMEOUT, self.write(line)).await.unwrap_or_else(|_| {
+            self.0.is_broken.store(true, Ordering::Release);
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("not written within {WRITE_TIMEOUT:?}")))
+        })
     }
 }
 
@@ -204,35 +230,42 @@ fn encoded(line: &impl Serialize) -> io::Result<Vec<u8>> {
 }
 
 impl Log {
+    /// Writes a line. Returns after it was synced, by itself or with later lines.
     fn write(&self, line: &[u8]) -> io::Result<()> {
-        let mut destination = self.destination.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = destination.write(line, self.is_broken.load(Ordering::Acquire));
-        self.is_broken.store(written.is_err(), Ordering::Release);
-        written
+        let written = self.destination.lock().unwrap_or_else(PoisonError::into_inner).write(line);
+        let synced = written.and_then(|file| file.as_ref().map_or(Ok(()), self.sync));
+        self.is_broken.store(synced.is_err(), Ordering::Release);
+        synced
     }
 }
 
 impl Destination {
-    /// Writes a line. After an error or a crash, the end may be a part of a line: without a line break, it would swallow
-    /// this one.
-    fn write(&mut self, line: &[u8], is_broken: bool) -> io::Result<()> {
+    /// Writes a line. Returns the file to sync, if there is one.
+    ///
+    /// After an error or a crash, the end may be a part of a line: without a line break, it would swallow this one.
+    fn write(&mut self, line: &[u8]) -> io::Result<Option<File>> {
         let text = |is_torn| if is_torn { [b"\n", line].concat() } else { line.to_vec() };
         match self {
             // One write per line: lines of several servers do not mix.
-            Self::File(path) => {
+            Self::File { path, is_torn } => {
                 let mut file = open(path)?;
                 // The server may be permitted to write the file, and not to read it.
-                let is_torn = is_torn(path).unwrap_or(is_broken);
-                file.write_all(&text(is_torn))?;
-                file.sync_data()
+                let text = text(ends_torn(path).unwrap_or(*is_torn));
+                let written = file.write_all(&text);
+                *is_torn = written.is_err();
+                written.map(|()| Some(file))
             }
-            Self::Writer(writer) => writer.write_all(&text(is_broken)).and_then(|()| writer.flush()),
+            Self::Writer { writer, is_torn } => {
+                let written = writer.write_all(&text(*is_torn)).and_then(|()| writer.flush());
+                *is_torn = written.is_err();
+                written.map(|()| None)
+            }
         }
     }
 }
 
 /// Whether a file ends within a line.
-fn is_torn(path: &Path) -> io::Result<bool> {
+fn ends_torn(path: &Path) -> io::Result<bool> {
     let mut file = File::open(path)?;
     // Pipes and devices have no length.
     if file.metadata()?.len() == 0 {
@@ -253,7 +286,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl Entry {
-    /// Whether the latest line could not be written, of whatever change.
+    /// Whether the latest write to the log failed, for any change.
     pub(crate) fn is_log_broken(&self) -> bool {
         self.log.0.is_broken.load(Ordering::Acquire)
     }
@@ -268,10 +301,10 @@ impl Entry {
         })
     }
 
-    /// Writes how the change ended.
+    /// Writes how the change ended. The change was made, so its answer does not wait for a disk that has stalled.
     pub(crate) async fn end(mut self, outcome: &Outcome) {
         self.is_ended = true;
-        let written = self.log.write(&self.line("end", outcome)).await;
+        let written = self.log.write_in_time(&self.line("end", outcome)).await;
         self.report(written);
     }
 
@@ -304,7 +337,7 @@ impl Entry {
 
     fn report(&self, written: io::Result<()>) {
         if let Err(error) = written {
-            tracing::error!("the outcome of change {} is missing in the audit log: {error}", self.id);
+            tracing::error!("the audit log may lack the outcome of change {}: {error}", self.id);
         }
     }
 }
@@ -334,8 +367,8 @@ impl Outcome {
 impl fmt::Debug for AuditLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.0.destination.lock().unwrap_or_else(PoisonError::into_inner) {
-            Destination::File(path) => f.debug_tuple("AuditLog").field(path).finish(),
-            Destination::Writer(_) => f.write_str("AuditLog(writer)"),
+            Destination::File { path, .. } => f.debug_tuple("AuditLog").field(path).finish(),
+            Destination::Writer { .. } => f.write_str("AuditLog(writer)"),
         }
     }
 }
@@ -374,5 +407,44 @@ mod tests {
         let text = String::from_utf8(torn.0.lock().unwrap().0.clone()).unwrap();
         let lines: Vec<_> = text.lines().skip(1).collect();
         assert_eq!(lines, ["{\"outcome\":\"second\"}", "{\"outcome\":\"third\"}"], "{text}");
+    }
+
+    /// Returns a log in a file, with another function that syncs it.
+    fn file(folder: &tempfile::TempDir, sync: fn(&File) -> io::Result<()>) -> AuditLog {
+        let path = folder.path().join("audit.jsonl");
+        let destination = Mutex::new(Destination::File { path, is_torn: false });
+        AuditLog(Arc::new(Log { destination, is_broken: AtomicBool::new(false), sync }))
+    }
+
+    #[tokio::test]
+    async fn lines_do_not_wait_for_each_other_to_be_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        // Each sync lasts until the other line has been written.
+        let log = file(&folder, |file| {
+            let both = 2 * "{\"outcome\":\"x\"}\n".len() as u64;
+            for _ in 0..1_000 {
+                if file.metadata()?.len() == both {
+                    return Ok(());
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(io::Error::other("the other line was not written"))
+        });
+        let (one, two) = (Outcome::word("a"), Outcome::word("b"));
+        let (one, two) = tokio::join!(log.write(&one), log.write(&two));
+        assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_cannot_be_synced_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = file(&folder, |_| Err(io::Error::other("the disk is broken")));
+        assert!(log.write(&Outcome::word("a")).await.is_err());
+        assert!(log.0.is_broken.load(Ordering::Acquire));
+        let log = AuditLog::file(folder.path().join("audit.jsonl")).unwrap();
+        log.write(&Outcome::word("b")).await.unwrap();
+        assert!(!log.0.is_broken.load(Ordering::Acquire));
+        let text = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+        assert_eq!(text, "{\"outcome\":\"a\"}\n{\"outcome\":\"b\"}\n");
     }
 }

@@ -8,7 +8,7 @@ mod session;
 mod token;
 
 pub use access::{Access, Identity};
-pub(crate) use access::{Caller, Kind, Via, authenticate};
+pub(crate) use access::{Caller, Kind, Via, authenticate, has_credentials};
 pub(crate) use rate::{LoginLimit, network};
 pub use role::Role;
 pub(crate) use session::CookieName;

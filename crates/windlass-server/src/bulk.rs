@@ -24,9 +24,13 @@ use crate::api::{BulkFilter, States};
 use crate::audit::{Entry, Outcome};
 use crate::client::{BoxedClient, BoxedPages};
 use crate::events::frame;
+use crate::pages::SharedPages;
 
 /// The number of operations that are remembered.
 const REMEMBERED: usize = 100;
+
+/// The maximum number of types in a filter.
+const TYPES_MAX: usize = 100;
 
 /// The number of progress messages that a slow client can fall behind.
 const BUFFERED: usize = 64;
@@ -111,6 +115,7 @@ pub(crate) enum Preparation {
 pub(crate) struct Bulk {
     known: Mutex<VecDeque<Arc<Job>>>,
     progress: broadcast::Sender<Bytes>,
+    pages: Arc<SharedPages>,
     stop: CancellationToken,
 }
 
@@ -135,6 +140,15 @@ impl Plan {
             return Err(Problem::invalid("`running` only applies to the action `cancel`"));
         }
         let mut shown = shown;
+        // The filter is remembered, sent to all streams with each progress message, and logged: it must be small.
+        shown.types.sort_unstable();
+        shown.types.dedup();
+        shown.statuses.sort_unstable();
+        shown.statuses.dedup();
+        if shown.types.len() > TYPES_MAX {
+            let text = format!("a filter has at most {TYPES_MAX} types, got {}", shown.types.len());
+            return Err(Problem::invalid(text));
+        }
         if let Some(state) = shown.statuses.iter().find(|state| !action.possible().contains(&state.status()))
         {
             let text =
@@ -145,6 +159,11 @@ impl Plan {
             shown.statuses = action.default_states();
         }
         let (filter, states) = shown.read()?;
+        // A time can have any number of digits.
+        shown.created_from = filter.created_from.map(Time::from);
+        shown.created_to = filter.created_to.map(Time::from);
+        shown.closed_from = filter.closed_from.map(Time::from);
+        shown.closed_to = filter.closed_to.map(Time::from);
         Ok(Self { action, shown, filter, states, running, dry_run })
     }
 }
@@ -166,8 +185,8 @@ impl Action {
         }
     }
 
-    /// Returns the statuses that the action can change. Only closed chains are deleted: without a transaction, a chain
-    /// could begin to run between the check and the delete.
+    /// Returns the statuses that the action can change. Only closed chains are deleted: a filter that is too wide must not
+    /// remove work that is still to be done.
     const fn possible(self) -> &'static [Status] {
         match self {
             Self::Retry => &[Status::Failed, Status::Cancelled],
@@ -194,8 +213,8 @@ impl Action {
 }
 
 impl Bulk {
-    pub(crate) fn new(stop: CancellationToken) -> Self {
-        Self { known: Mutex::default(), progress: broadcast::channel(BUFFERED).0, stop }
+    pub(crate) fn new(pages: Arc<SharedPages>, stop: CancellationToken) -> Self {
+        Self { known: Mutex::default(), progress: broadcast::channel(BUFFERED).0, pages, stop }
     }
 
     /// Returns the progress of all operations from now on, as encoded events.
@@ -236,7 +255,8 @@ impl Bulk {
         if let Some(known) = self.remember(&job)? {
             return Ok(Preparation::Repeated(Box::new(known)));
         }
-        let run = Run { job, plan, client: client.clone(), progress: self.progress.clone() };
+        let (client, progress) = (client.clone(), self.progress.clone());
+        let run = Run { job, plan, client, progress, pages: Arc::clone(&self.pages) };
         Ok(Preparation::New(Box::new(Prepared { run, pages })))
     }
 
@@ -283,9 +303,11 @@ impl Bulk {
         Some(shown)
     }
 
-    /// Gives up an operation that has not begun.
+    /// Ends an operation that has not begun. It is forgotten, and not reported: the caller gets an error.
     pub(crate) fn discard(&self, prepared: &Prepared) {
-        self.known().retain(|known| !Arc::ptr_eq(known, &prepared.run.job));
+        let job = &prepared.run.job;
+        self.known().retain(|known| !Arc::ptr_eq(known, job));
+        job.fail("the operation was not started: see the log of the server");
     }
 
     fn find(&self, id: &str) -> Option<Arc<Job>> {
@@ -330,6 +352,13 @@ impl Job {
     fn is_running(&self) -> bool {
         self.shown().state == Progress::Running
     }
+
+    fn fail(&self, reason: &str) {
+        let mut shown = self.shown();
+        shown.state = Progress::Failed;
+        shown.reason = Some(reason.to_owned());
+        shown.ended_at = Some(Timestamp::now().into());
+    }
 }
 
 struct Run {
@@ -337,6 +366,7 @@ struct Run {
     plan: Plan,
     client: BoxedClient,
     progress: broadcast::Sender<Bytes>,
+    pages: Arc<SharedPages>,
 }
 
 impl Run {
@@ -377,7 +407,13 @@ impl Run {
                 }
                 if entry.is_log_broken() || logged_at.elapsed() >= LOGGED_EVERY {
                     let changed = Some(self.job.shown().changed);
-                    entry.progress(&Outcome { changed, ..Outcome::word("running") }).await?;
+                    let outcome = Outcome { changed, ..Outcome::word("running") };
+                    // An abort does not wait for a disk that has stalled.
+                    let Some(logged) = self.job.abort.run_until_cancelled(entry.progress(&outcome)).await
+                    else {
+                        return Ok(Visited::Some);
+                    };
+                    logged?;
                     logged_at = Instant::now();
                 }
                 let changed = self.change(chain).await.or_else(skipped)?;
@@ -406,6 +442,10 @@ impl Run {
 
     /// Sends the progress to the streams.
     fn report(&self) {
+        // Before the streams: a page that is fetched after a message must show the changes that it reports.
+        if !self.plan.dry_run {
+            self.pages.clear();
+        }
         if self.progress.receiver_count() > 0 {
             let shown = self.job.shown().clone();
             let _ = self.progress.send(frame("bulk", &shown));
@@ -430,11 +470,7 @@ impl Drop for Run {
     /// Ends the operation. If it has panicked or has not begun, it must not keep its place, and an abort must not wait for it.
     fn drop(&mut self) {
         if self.job.is_running() {
-            let mut shown = self.job.shown();
-            shown.state = Progress::Failed;
-            shown.reason = Some("the operation broke off: see the log of the server".to_owned());
-            shown.ended_at = Some(Timestamp::now().into());
-            drop(shown);
+            self.job.fail("the operation broke off: see the log of the server");
             self.report();
         }
         self.job.ended.cancel();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use windlass_core::command::{
     CancelMode, Cancelled, ChainFilter, CountReply, Created, Delete, DeleteReply, ListChains,
     ListChainsReply, ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListSchedules,
-    ListSchedulesReply, NewChain, NextDue, Order, Retried, RetryTarget, Step, TriggerReply, Types,
+    ListSchedulesReply, NewChain, NextDue, Order, Retried, RetryTarget, SeenJob, Step, TriggerReply, Types,
     WorkerInfo,
 };
 use windlass_core::schedule::{Schedule, ScheduleId, ScheduleSpec};
@@ -111,6 +111,15 @@ impl<S: Store + ?Sized> BoxedClient<S> {
 
     pub(crate) fn trigger(&self, target: Target) -> Boxed<'_, TriggerReply> {
         Box::pin(self.0.trigger(target))
+    }
+
+    /// Returns the states of the chains that a delete would remove, or the id of one that is running.
+    pub(crate) fn idle_states(
+        &self,
+        chain: ChainId,
+        cascade: bool,
+    ) -> Boxed<'_, std::result::Result<Vec<SeenJob>, ChainId>> {
+        Box::pin(self.0.idle_states(vec![chain], cascade))
     }
 
     pub(crate) fn delete(&self, delete: Delete) -> Boxed<'_, DeleteReply> {

@@ -61,15 +61,18 @@ pub(crate) struct Facts {
 /// Checks a request, runs its handler and completes the answer.
 pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let (method, uri) = (request.method().clone(), request.uri().clone());
-    let checked = facts(&app, &request).and_then(|facts| {
+    let peer = request.extensions().get::<Peer>().copied();
+    let found = facts(&app, &request);
+    // For the log: a request without facts has at least a peer.
+    let remote = found.as_ref().map_or_else(|_| peer.map(|peer| peer.address.ip()), |facts| facts.remote);
+    let checked = found.and_then(|facts| {
         if !method.is_safe() {
             check_site(request.headers(), &facts)?;
         }
         Ok(facts)
     });
-    let remote = checked.as_ref().ok().and_then(|facts| facts.remote);
     // Only for TLS of this server. Browsers apply the header to all ports of a host, so it is not sent to `localhost`.
-    let is_tls = request.extensions().get::<Peer>().is_some_and(|peer| peer.is_tls);
+    let is_tls = peer.is_some_and(|peer| peer.is_tls);
     let is_https_only = is_tls && authority(&request).is_ok_and(|host| !is_loopback_name(host.host()));
     let mut response = match checked {
         Ok(facts) => {
@@ -85,7 +88,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, mut request: Request, nex
             status = problem.status().as_u16(),
             %method,
             path = ?uri.path(),
-            ?remote,
+            remote = remote.map(tracing::field::display),
             "request refused: {:?}",
             problem.detail(),
         );

@@ -138,7 +138,7 @@ fn check_address(address: SocketAddr, is_authenticated: bool) -> Result<(), List
     )))
 }
 
-/// Returns whom the connections from an address count for.
+/// Returns the address or network whose limit a connection counts against.
 fn origin(address: SocketAddr) -> String {
     network(address.ip()).to_string()
 }
@@ -174,9 +174,18 @@ impl Connections {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let connections = Arc::new(self);
         while let Some((stream, address, permit)) = stop.run_until_cancelled(next(listener, &permits)).await {
-            let Ok(of_address) = connections.addresses.take(&origin(address)) else {
-                tracing::debug!(%address, "the address has too many connections");
-                continue;
+            let network = origin(address);
+            let of_address = match connections.addresses.take(&network) {
+                Ok(permit) => permit,
+                // Once, until all of them are closed: anyone can open more connections than there is room for in a log.
+                Err(refused) if refused.is_first => {
+                    tracing::warn!(%network, "too many connections from one address or network: more are closed");
+                    continue;
+                }
+                Err(_) => {
+                    tracing::debug!(%address, "the address has too many connections");
+                    continue;
+                }
             };
             let connections = Arc::clone(&connections);
             tokio::spawn(async move {
@@ -244,7 +253,7 @@ impl Connections {
             let error_of_http = error.downcast_ref::<hyper::Error>();
             let is_slow = |error: &hyper::Error| error.is_timeout() && requests.has_part();
             if error_of_http.is_some_and(|error| error.is_parse() || is_slow(error)) {
-                tracing::warn!(remote = ?peer.address.ip(), "request refused: {error}");
+                tracing::warn!(remote = %peer.address.ip(), "request refused: {error}");
             } else {
                 tracing::debug!(address = %peer.address, "the connection failed: {error}");
             }
@@ -292,6 +301,9 @@ impl std::error::Error for ListenError {}
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+    use windlass_testkit::logs::Warnings;
+
     use super::*;
 
     #[test]
@@ -301,6 +313,33 @@ mod tests {
         assert_ne!(of("[2001:db8::1]:80"), of("[2001:db8:0:1::1]:80"));
         assert_eq!(of("[::ffff:192.0.2.1]:80"), of("192.0.2.1:81"));
         assert_ne!(of("192.0.2.1:80"), of("192.0.2.2:80"));
+    }
+
+    #[tokio::test]
+    async fn a_network_that_reaches_its_limit_has_one_warning() {
+        let (warnings, stop) = (Warnings::capture("windlass_server"), CancellationToken::new());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Connections {
+            router: Router::new(),
+            tls: None,
+            http1: http().http1_only(),
+            http2: http().http2_only(),
+            addresses: Permits::new("connections", 10, 2),
+            stop: stop.clone(),
+        };
+        let token = stop.clone();
+        let running = tokio::spawn(async move { connections.accept_until(&listener, &token).await });
+        let connect = || TcpStream::connect(address);
+        let _open = (connect().await.unwrap(), connect().await.unwrap());
+        for _ in 0..3 {
+            let mut refused = connect().await.unwrap();
+            assert_eq!(refused.read(&mut [0]).await.unwrap_or_default(), 0, "it is closed at once");
+        }
+        let lines = warnings.take();
+        assert!(lines.len() == 1 && lines[0].contains("network=127.0.0.1"), "{lines:?}");
+        stop.cancel();
+        running.await.unwrap();
     }
 
     #[test]

@@ -41,7 +41,7 @@ use crate::REQUEST_TIMEOUT;
 use crate::api::route::{Call, Given, NoBody, PathParameters, visit};
 use crate::api::wire::shortened;
 use crate::api::{Need, Problem};
-use crate::auth::{Kind, Role};
+use crate::auth::{CookieName, Kind, Role, has_credentials};
 use crate::guard::Facts;
 use crate::server::App;
 use filter::Pairs;
@@ -154,10 +154,16 @@ async fn admitted(app: Arc<App>, request: Request) -> Result<Visit, Response> {
     let base = request.extensions().get::<Facts>().map(|facts| facts.base.clone()).unwrap_or_default();
     let wanted = request.uri().clone();
     let has_login = matches!(app.access.0, Kind::Tokens { .. });
+    let has_credentials = has_credentials(request.headers(), request.extensions().get::<CookieName>());
     match visit(app, Need::AtLeast(Role::Read), request).await {
         Ok((call, path, _)) => Ok(Visit { call, path, pairs: Pairs::of(&wanted) }),
         Err(problem) if problem.status() == StatusCode::UNAUTHORIZED && has_login => {
-            Err(redirect(&login::path(&base, &wanted)))
+            let mut response = redirect(&login::path(&base, &wanted));
+            // The guard logs a token or a session that is not valid. A visitor who has none is not an error.
+            if has_credentials {
+                response.extensions_mut().insert(problem);
+            }
+            Err(response)
         }
         Err(problem) => Err(failed(problem, &base, None)),
     }

@@ -158,8 +158,8 @@ impl Server {
         let app = Arc::new(App {
             sampler: Sampler::new(client.clone(), self.sample_interval),
             feed: JobFeed::new(client.clone(), Arc::clone(&pages)),
+            bulk: Bulk::new(Arc::clone(&pages), stop.clone()),
             pages,
-            bulk: Bulk::new(stop.clone()),
             client,
             access,
             rules,

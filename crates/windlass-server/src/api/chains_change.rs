@@ -410,7 +410,7 @@ pub(crate) struct DeleteQuery {
     /// Whether to also delete the chains that its jobs wait or waited for.
     #[serde(default)]
     cascade: bool,
-    /// Whether to delete a running chain too.
+    /// Whether to delete running chains too. Default: if a chain to delete is running, nothing is deleted.
     #[serde(default)]
     running: bool,
 }
@@ -427,13 +427,13 @@ pub(crate) async fn delete(
 ) -> Result<Json<DeletedChains>, Problem> {
     let DeleteQuery { cascade, running } = given.query;
     let chain = stored(&call, Target::Job(given.path.job()?)).await?;
-    if chain.status() == Status::Running && !running {
-        return Err(Problem::conflict("the chain is running: pass `running=true` to delete it anyway"));
-    }
+    // A job that a worker acquires after this check is not deleted.
+    let seen = match running {
+        true => None,
+        false => Some(none_running(&call, &chain, cascade).await?),
+    };
     let subject = audit::Subject { running, ..target(&chain).into() };
     let entry = call.audit(if cascade { "delete-cascading" } else { "delete" }, subject).await?;
-    // A job that a worker has acquired since the query is kept. In a cascade, the blockers have not been queried.
-    let seen = (!running && !cascade).then(|| vec![SeenJob::from(&chain)]);
     let delete = Delete { chains: vec![chain.id.into()], cascade, seen };
     let deleted = match call.client().delete(delete).await {
         Ok(DeleteReply::Deleted(deleted)) => Ok(deleted.chains),
@@ -454,6 +454,17 @@ pub(crate) async fn delete(
     });
     let deleted = deleted.await?;
     Ok(Json(DeletedChains { deleted: deleted.iter().map(|chain| chain.chain.to_string()).collect() }))
+}
+
+/// Returns the states of the chains to delete, or a problem if one of them is running. With `cascade`, this includes the
+/// blockers of the chain.
+async fn none_running(call: &Call, chain: &ChainRecord, cascade: bool) -> Result<Vec<SeenJob>, Problem> {
+    let states = call.client().idle_states(chain.id, cascade).await?;
+    states.map_err(|running| {
+        Problem::conflict(format!(
+            "nothing was deleted: chain {running} is running; pass `running=true` to delete it anyway"
+        ))
+    })
 }
 
 /// Returns a chain after a change. The change was made, so a query that fails must not report an error: the answer is then

@@ -213,7 +213,8 @@ fn resync() -> Bytes {
     frame("resync", &json!({}))
 }
 
-/// The client reads so slowly that messages were lost. Their number says nothing about that of the events in them.
+/// The client reads so slowly that messages were lost. The number of lost messages is not reported, because each can
+/// contain many events.
 struct Lagged;
 
 /// Waits for a message, or forever without a receiver.

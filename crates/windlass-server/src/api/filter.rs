@@ -92,7 +92,7 @@ pub(crate) struct ChainQuery {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BulkFilter {
-    /// Chains of one of these types.
+    /// Chains of one of these types: at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) types: Vec<String>,
     /// Chains with one of these states.

@@ -109,7 +109,7 @@ pub(crate) struct Json<T>(pub(crate) T);
 
 /// The result of a handler.
 pub(crate) trait Answer: Sized + Send + 'static {
-    /// The time that the handler itself may wait for something else than the store.
+    /// How long the handler may wait for a chain to close, in addition to the time for the store.
     const WAIT: Duration = Duration::ZERO;
 
     fn into_response(self) -> Response;
@@ -223,11 +223,10 @@ where
     let answered = if is_change {
         // A change that has begun is completed and logged, even if the client disconnects.
         let handling = tokio::spawn(async move {
+            let mut clearing = ClearPages { app, is_needed: true };
             let answered = handling.await;
             // A change that was refused has changed nothing. One that failed may have.
-            if !answered.as_ref().is_err_and(|problem| problem.status().is_client_error()) {
-                app.pages.clear();
-            }
+            clearing.is_needed = !answered.as_ref().is_err_and(|problem| problem.status().is_client_error());
             answered
         });
         match timeout(REQUEST_TIMEOUT, handling).await {
@@ -246,6 +245,20 @@ where
     let answer =
         answer.map_err(|_| Problem::timed_out("the wait did not end in time: the change was made"))?;
     Ok(answer.into_response())
+}
+
+/// Forgets the shared pages when it is dropped: also if a handler panics, because that may be after its change.
+struct ClearPages {
+    app: Arc<App>,
+    is_needed: bool,
+}
+
+impl Drop for ClearPages {
+    fn drop(&mut self) {
+        if self.is_needed {
+            self.app.pages.clear();
+        }
+    }
 }
 
 /// Admits the caller of a page, if it needs one, and reads the named parts of its path. Returns the body as well.
@@ -373,7 +386,7 @@ impl Call {
 
     /// Takes a permit for a wait.
     pub(crate) fn wait_permit(&self) -> Result<Permit, Problem> {
-        self.app.waits.take(&self.caller()?.identity.name)
+        Ok(self.app.waits.take(&self.caller()?.identity.name)?)
     }
 }
 

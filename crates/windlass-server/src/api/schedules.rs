@@ -46,7 +46,7 @@ pub(crate) async fn list(
     }
     let after = given.query.after.map(ScheduleName::new).transpose()?;
     let reply = call.client().list_schedules(ListSchedules { after, max }).await?;
-    let read = |row| Schedule::of(&schedule::Schedule::read(row, reply.now), call.sight());
+    let read = |row| Schedule::of(&schedule::Schedule::read(row, reply.now), call.sight().in_list());
     let next = reply.schedules.last().filter(|_| reply.schedules.len() >= max as usize);
     let next = next.map(|last| last.name.to_string());
     Ok(Json(SchedulePage { schedules: reply.schedules.iter().map(read).collect(), next }))

@@ -50,7 +50,7 @@ pub(crate) fn shortened(text: &str) -> &str {
 }
 
 /// The state of a job: its status, or a more specific state of a pending or running job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// Waits for other chains.

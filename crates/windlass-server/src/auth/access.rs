@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 
 use super::role::Role;
-use super::session::{CookieName, Sessions, session_of};
+use super::session::{CookieName, Sessions, has_session, session_of};
 use super::token::{Token, TokenFile, sessions_path};
 
 /// Who may use a server, and how callers authenticate. There is no default.
@@ -98,6 +99,11 @@ pub(crate) fn authenticate(access: &Access, request: &Parts) -> Option<Caller> {
             Some(Caller { identity, via: Via::Nobody })
         }
     }
+}
+
+/// Whether a request has a token or a session, valid or not.
+pub(crate) fn has_credentials(headers: &HeaderMap, cookie: Option<&CookieName>) -> bool {
+    headers.contains_key(AUTHORIZATION) || cookie.is_some_and(|name| has_session(headers, name))
 }
 
 /// Returns the token in the `Authorization` header.

@@ -173,11 +173,20 @@ fn make_room(sessions: &mut HashMap<String, Session>, max: usize, is_counted: im
 /// Returns the id of the session in the request's cookies. Of two, a page of a neighboring host may have set one, so
 /// neither is accepted.
 pub(crate) fn session_of<'a>(headers: &'a HeaderMap, name: &CookieName) -> Option<&'a str> {
-    let texts = headers.get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
-    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let mut values = pairs.filter_map(|(known, value)| (known == name.as_str()).then_some(value));
+    let mut values = cookies(headers, name);
     let (value, None) = (values.next()?, values.next()) else { return None };
     Some(value)
+}
+
+/// Whether the request's cookies have a session, valid or not.
+pub(crate) fn has_session(headers: &HeaderMap, name: &CookieName) -> bool {
+    cookies(headers, name).next().is_some()
+}
+
+fn cookies<'a>(headers: &'a HeaderMap, name: &CookieName) -> impl Iterator<Item = &'a str> {
+    let texts = headers.get_all(COOKIE_HEADER).iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter_map(move |(known, value)| (known == name.as_str()).then_some(value))
 }
 
 #[cfg(test)]

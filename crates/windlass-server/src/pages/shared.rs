@@ -2,7 +2,7 @@
 //!
 //! Many tabs can show one page, and all of them fetch it again after the same event or sample. A page depends on the role of
 //! its visitor, so only visitors with the same role share it. An event of its chain, a new sample and every change through
-//! this server end the moment: a page is never older than what made its visitor ask for it.
+//! this server end the moment: a page is never older than the event, sample or change that made the browser fetch it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +46,8 @@ pub(super) struct Key {
 struct Kept {
     /// When the first request began to query.
     began_at: Instant,
-    page: OnceCell<Arc<Page>>,
+    /// A failure is shared by the requests that wait for the page, and by no later ones.
+    page: OnceCell<Result<Arc<Page>, Problem>>,
 }
 
 impl Key {
@@ -68,18 +69,23 @@ impl SharedPages {
         make: impl Future<Output = Result<Page, Problem>>,
     ) -> Result<Arc<Page>, Problem> {
         let kept = self.kept(&key);
-        let page = kept.page.get_or_try_init(|| async { make.await.map(Arc::new) }).await?;
-        if page.body.0.len() > KEPT_MAX_BYTES {
-            self.lock().remove(&key);
+        let page = kept.page.get_or_init(|| async { make.await.map(Arc::new) }).await;
+        if !page.as_ref().is_ok_and(|page| page.body.0.len() <= KEPT_MAX_BYTES) {
+            let mut all = self.lock();
+            // Another request may have begun to make the page again.
+            if all.get(&key).is_some_and(|known| Arc::ptr_eq(known, &kept)) {
+                all.remove(&key);
+            }
         }
-        Ok(Arc::clone(page))
+        page.clone()
     }
 
     /// Forgets the pages of these chains, because they have changed. Pages that are still being made are forgotten as well.
     pub(crate) fn forget(&self, chains: &HashSet<ChainId>) {
         let chains: HashSet<_> = chains.iter().map(ToString::to_string).collect();
         let is_changed = |page: &Page| page.chain.as_ref().is_some_and(|chain| chains.contains(chain));
-        self.lock().retain(|_, kept| kept.page.get().is_some_and(|page| !is_changed(page)));
+        let is_kept = |made: &Result<_, _>| made.as_ref().is_ok_and(|page: &Arc<Page>| !is_changed(page));
+        self.lock().retain(|_, kept| kept.page.get().is_some_and(is_kept));
     }
 
     /// Forgets all pages.

@@ -84,7 +84,7 @@ async fn a_count_that_ends_early_cannot_be_confirmed() {
         );
         browser.eval(&script).await;
         browser.press("Retry all that match").await;
-        browser.until_text("The count has ended early").await;
+        browser.until_text("The chains could not be counted").await;
         assert_eq!(browser.eval("document.getElementById('confirm-yes').disabled").await, true);
         browser.press("Keep as it is").await;
         browser.until("!document.getElementById('confirm').open").await;

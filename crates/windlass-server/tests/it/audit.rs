@@ -1,8 +1,13 @@
 //! The audit log.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use axum::http::Method;
 use axum::http::header::{COOKIE, SET_COOKIE};
 use serde_json::{Value, json};
+use tokio::task::spawn_blocking;
+use tokio::time::advance;
 use windlass_server::{AuditLog, Role};
 
 use crate::bulk::staged;
@@ -117,6 +122,57 @@ async fn a_log_that_cannot_be_written_does_not_keep_anyone_from_stopping() {
     api.audit.fail(true);
     let abort = format!("/bulk/{}/abort", started["id"].as_str().unwrap());
     assert_eq!(api.post(&abort, json!({})).await.ok()["state"], "aborted");
+}
+
+/// Waits for an answer while a write to the log stalls. Paused time does not advance by itself during such a write.
+async fn answered<T>(answer: impl Future<Output = T>) -> T {
+    let mut answer = pin!(answer);
+    loop {
+        // In small steps: the server also needs some real time, for the file of the sessions.
+        let step = spawn_blocking(|| std::thread::sleep(Duration::from_millis(50))); // tidy: real time for other threads
+        tokio::select! {
+            answer = &mut answer => return answer,
+            _ = step => advance(Duration::from_millis(250)).await,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_stalls_does_not_keep_anyone_from_logging_out() {
+    let api = Api::new();
+    let token = json!({"token": api.tokens[&Role::Operate]});
+    let login = api.call(Method::POST, "/session").json(&token).send().await;
+    let cookie = login.headers[SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let call = |method, path| {
+        api.call(method, path).header(COOKIE, &cookie).header("sec-fetch-site", "same-origin").send()
+    };
+    let stall = api.audit.stall();
+    assert_eq!(answered(call(Method::DELETE, "/session")).await.ok(), json!({"ended": true}));
+    call(Method::GET, "/session").await.refused(401);
+    drop(stall);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_stalls_does_not_keep_anyone_from_aborting() {
+    // The operation searches a store that does not answer.
+    let (api, _) = crate::bulk::silent();
+    let operation = api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["mail"]}})).await.ok();
+    let stall = api.audit.stall();
+    let abort = format!("/bulk/{}/abort", operation["id"].as_str().unwrap());
+    assert_eq!(answered(api.post(&abort, json!({}))).await.ok()["state"], "aborted");
+    drop(stall);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_waits_for_the_log_can_be_aborted() {
+    let (api, permits) = staged(1);
+    let path = started(&api).await;
+    let stall = api.audit.stall();
+    advance(Duration::from_secs(10)).await;
+    permits.add_permits(1);
+    let aborted = answered(api.post(&format!("{path}/abort"), json!({}))).await.ok();
+    assert_eq!((&aborted["state"], &aborted["changed"]), (&json!("aborted"), &json!(2)));
+    drop(stall);
 }
 
 /// Starts an operation that has changed one chain and waits.

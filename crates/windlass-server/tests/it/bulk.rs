@@ -193,6 +193,35 @@ async fn unclear_operations_are_refused() {
     assert!(api.audit.lines().is_empty());
 }
 
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("type-{number:03}")).collect()
+}
+
+#[tokio::test]
+async fn a_filter_is_remembered_without_what_it_repeats() {
+    let api = Api::new();
+    let types: Vec<_> = names(100).into_iter().rev().cycle().take(10_000).collect();
+    let digits = "0".repeat(100_000);
+    let filter = json!({
+        "types": types,
+        "statuses": vec!["failed"; 1_000],
+        "created_from": format!("2026-11-15T06:00:00.{digits}Z"),
+    });
+    let ended = run(&api, json!({"action": "retry", "filter": filter})).await;
+    let expected = json!({
+        "types": names(100),
+        "statuses": ["failed"],
+        "top_level": false,
+        "created_from": "2026-11-15T06:00:00.000Z",
+    });
+    assert_eq!(ended["filter"], expected);
+    let begin = api.audit.lines().remove(0);
+    assert_eq!(begin["filter"], expected);
+    let too_many = json!({"action": "retry", "filter": {"types": names(101)}});
+    let problem = api.post("/bulk", too_many).await.refused(400);
+    assert!(problem["detail"].as_str().unwrap().contains("at most 100 types, got 101"), "{problem}");
+}
+
 /// A store that does not answer lists, or panics when a chain is cancelled. It remembers the largest page.
 #[derive(Debug)]
 struct Odd {

@@ -112,7 +112,10 @@ async fn chains_are_deleted() {
     assert!(needed["detail"].as_str().unwrap().contains("nothing was deleted"));
     api.acquire("fetch").await;
     api.delete(&format!("/chains/{fetch}")).await.refused(409);
-    let deleted = api.delete(&format!("/chains/{report}?cascade=true")).await.ok();
+    let running = api.delete(&format!("/chains/{report}?cascade=true")).await.refused(409);
+    assert!(running["detail"].as_str().unwrap().contains(&format!("chain {fetch} is running")), "{running}");
+    assert_eq!(api.get(&format!("/chains/{report}")).await.ok()["status"], "blocked", "nothing was deleted");
+    let deleted = api.delete(&format!("/chains/{report}?cascade=true&running=true")).await.ok();
     assert_eq!(deleted["deleted"], json!([report, fetch]));
     api.get(&format!("/chains/{report}")).await.refused(404);
     api.delete(&format!("/chains/{report}")).await.refused(404);

@@ -12,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use windlass_server::{Access, Identity, RedactionPath, Role, STREAMS_MAX, TokenFile};
 
+use crate::bulk::staged;
 use crate::harness::{Api, Call, LIMIT, document, until, validator};
+use crate::pages::page;
 
 /// An open event stream.
 struct Stream {
@@ -291,4 +293,30 @@ async fn progress_of_a_bulk_operation_arrives_at_intervals() {
     // One every 250 ms, and the last one.
     let most = began_at.elapsed().as_millis() / 250 + 1;
     assert!(messages as u128 <= most, "{messages} messages, at most {most} expected");
+}
+
+#[tokio::test]
+async fn an_operation_that_was_not_started_is_not_reported() {
+    let api = Api::new();
+    let mut stream = Stream::open(&api, events(&api, "topic=bulk")).await;
+    let body = json!({"action": "retry", "filter": {"types": ["mail"]}});
+    api.audit.fail(true);
+    api.post("/bulk", body.clone()).await.refused(503);
+    assert_eq!(api.get("/bulk").await.ok()["operations"], json!([]));
+    api.audit.fail(false);
+    let started = api.post("/bulk", body).await.ok();
+    let first = stream.find("bulk", |_| true).await;
+    assert_eq!((&first["id"], &first["state"]), (&started["id"], &json!("completed")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_shows_the_changes_of_a_bulk_operation_that_were_reported() {
+    let (api, permits) = staged(0);
+    let path = format!("/chains/{}", api.start("mail").await);
+    let mut stream = Stream::open(&api, events(&api, "topic=bulk")).await;
+    api.post("/bulk", json!({"action": "cancel", "filter": {"types": ["mail"]}})).await.ok();
+    assert!(page(&api, Role::Read, &path).await.contains("class=\"state pending\""));
+    permits.add_permits(1);
+    stream.find("bulk", |operation| operation["changed"] == 1).await;
+    assert!(page(&api, Role::Read, &path).await.contains("class=\"state cancelled\""));
 }

@@ -1,7 +1,8 @@
 //! Stores that fail or are busy at the wrong moment.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::json;
@@ -15,8 +16,8 @@ use windlass_core::{
 
 use windlass_server::{REQUEST_TIMEOUT, Role};
 
-use crate::harness::{Api, until};
-use crate::pages::get;
+use crate::harness::{Api, acquire, until};
+use crate::pages::{get, page};
 
 /// A store on which some chains are locked by another transaction, and which can stop to answer queries after a change.
 #[derive(Debug)]
@@ -244,4 +245,110 @@ async fn a_retry_concerns_only_the_failure_that_was_seen() {
     // Failed (1), retried by the rival (2), and failed again (3).
     assert_eq!((&shown["status"], &shown["version"]), (&json!("failed"), &json!(3)));
     assert_eq!(api.audit.lines().last().unwrap()["outcome"], "already retried");
+}
+
+/// A store on which a worker acquires all due jobs of the type `fetch` right before a delete.
+#[derive(Debug)]
+struct Quick(MemoryStore);
+
+impl Decorator for Quick {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(async move {
+            if matches!(command, Command::Delete(_)) {
+                self.0.acquire(acquire("fetch")).await?;
+            }
+            self.forward(command).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_chain_that_begins_to_run_before_the_delete_is_kept() {
+    for query in ["", "?cascade=true"] {
+        let api = Api::on(Client::new(Quick(MemoryStore::new())).into_dyn(), |server| server);
+        let fetch = api.start("fetch").await;
+        let problem = api.delete(&format!("/chains/{fetch}{query}")).await.refused(409);
+        assert!(problem["detail"].as_str().unwrap().contains("nothing was deleted"), "{problem}");
+        assert_eq!(api.get(&format!("/chains/{fetch}")).await.ok()["status"], "running");
+    }
+    let api = Api::on(Client::new(Quick(MemoryStore::new())).into_dyn(), |server| server);
+    let fetch = api.start("fetch").await;
+    let body = json!({"type": "report", "blocked_by": [fetch]});
+    let report = api.post("/chains", body).await.ok()["chain"].as_str().unwrap().to_owned();
+    api.delete(&format!("/chains/{report}?cascade=true")).await.refused(409);
+    assert_eq!(api.get(&format!("/chains/{report}")).await.ok()["status"], "blocked");
+    api.delete(&format!("/chains/{report}?cascade=true&running=true")).await.ok();
+}
+
+/// A store that panics after a cancel, and on which queries of chains fail slowly. It counts these queries.
+#[derive(Debug)]
+struct Broken {
+    inner: MemoryStore,
+    fails: Arc<AtomicBool>,
+    queries: Arc<AtomicU64>,
+}
+
+impl Decorator for Broken {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
+        Box::pin(async move {
+            match command {
+                Command::Cancel(_) => {
+                    self.forward(command).await?;
+                    panic!("the store has a bug");
+                }
+                Command::GetChains(_) if self.fails.load(Ordering::SeqCst) => {
+                    self.queries.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(100)).await; // tidy: the time is paused
+                    Err(Error::new(ErrorKind::Unavailable, "the store is away"))
+                }
+                command => self.forward(command).await,
+            }
+        })
+    }
+}
+
+fn broken() -> (Api, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let (fails, queries) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let inner = MemoryStore::new();
+    let store = Broken { inner, fails: Arc::clone(&fails), queries: Arc::clone(&queries) };
+    (Api::on(Client::new(store).into_dyn(), |server| server), fails, queries)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_shows_a_change_whose_handler_panicked() {
+    let (api, ..) = broken();
+    let chain = api.start("mail").await;
+    let path = format!("/chains/{chain}");
+    assert!(page(&api, Role::Read, &path).await.contains("class=\"state pending\""));
+    api.post(&format!("{path}/cancel"), json!({})).await.refused(500);
+    assert!(page(&api, Role::Read, &path).await.contains("class=\"state cancelled\""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_requests_share_a_failure() {
+    let (api, fails, queries) = broken();
+    let path = format!("/chains/{}", api.start("mail").await);
+    fails.store(true, Ordering::SeqCst);
+    assert_eq!(get(&api, Some(Role::Read), &path).await.status, 503);
+    let of_one = queries.swap(0, Ordering::SeqCst);
+    // Later requests query again, together.
+    let visits = (0..5).map(|_| get(&api, Some(Role::Read), &path));
+    for answer in futures_util::future::join_all(visits).await {
+        assert_eq!(answer.status, 503);
+    }
+    assert_eq!(queries.load(Ordering::SeqCst), of_one);
+    fails.store(false, Ordering::SeqCst);
+    page(&api, Role::Read, &path).await;
 }

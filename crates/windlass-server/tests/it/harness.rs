@@ -32,17 +32,38 @@ pub(crate) struct Api {
     pub(crate) folder: TempDir,
 }
 
-/// An audit log in memory, which can be made to fail.
+/// An audit log in memory, which can be made to fail or to stall.
 #[derive(Clone, Default)]
-pub(crate) struct Recorder(Arc<Mutex<(Vec<u8>, bool)>>);
+pub(crate) struct Recorder(Arc<Mutex<Recorded>>);
+
+#[derive(Default)]
+struct Recorded {
+    text: Vec<u8>,
+    fails: bool,
+    is_stalled: bool,
+}
+
+/// Ends the stall of a log when it is dropped: a test does not end while a write waits.
+pub(crate) struct Stall(Recorder);
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().is_stalled = false;
+    }
+}
 
 impl io::Write for Recorder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut content = self.0.lock().unwrap();
-        if content.1 {
+        while content.is_stalled {
+            drop(content);
+            std::thread::sleep(Duration::from_millis(5)); // tidy: polls for the end of the stall
+            content = self.0.lock().unwrap();
+        }
+        if content.fails {
             return Err(io::Error::other("no space left"));
         }
-        content.0.extend_from_slice(bytes);
+        content.text.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -53,12 +74,18 @@ impl io::Write for Recorder {
 
 impl Recorder {
     pub(crate) fn lines(&self) -> Vec<Value> {
-        let text = String::from_utf8(self.0.lock().unwrap().0.clone()).unwrap();
+        let text = String::from_utf8(self.0.lock().unwrap().text.clone()).unwrap();
         text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     pub(crate) fn fail(&self, fails: bool) {
-        self.0.lock().unwrap().1 = fails;
+        self.0.lock().unwrap().fails = fails;
+    }
+
+    /// Makes all writes wait until the returned value is dropped.
+    pub(crate) fn stall(&self) -> Stall {
+        self.0.lock().unwrap().is_stalled = true;
+        Stall(self.clone())
     }
 }
 
@@ -177,12 +204,15 @@ impl Api {
 
     /// Acquires all due jobs of a type, as a worker does.
     pub(crate) async fn acquire(&self, job_type: &str) {
-        let quota =
-            Quota { job_type: TypeName::new(job_type).unwrap(), max: 100, lease: Millis::from_days(1) };
-        let (request, worker) = (RequestId::new(), WorkerId::new());
-        let acquire = Acquire { request, worker, worker_name: None, types: vec![quota], max: 100 };
-        self.client.store().acquire(acquire).await.unwrap();
+        self.client.store().acquire(acquire(job_type)).await.unwrap();
     }
+}
+
+/// Returns a request of a worker for all due jobs of a type.
+pub(crate) fn acquire(job_type: &str) -> Acquire {
+    let quota = Quota { job_type: TypeName::new(job_type).unwrap(), max: 100, lease: Millis::from_days(1) };
+    let (request, worker) = (RequestId::new(), WorkerId::new());
+    Acquire { request, worker, worker_name: None, types: vec![quota], max: 100 }
 }
 
 impl Call<'_> {

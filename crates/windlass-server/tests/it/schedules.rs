@@ -33,6 +33,17 @@ async fn schedules_are_created_listed_paused_run_and_deleted() {
 }
 
 #[tokio::test]
+async fn lists_leave_out_large_inputs() {
+    let api = Api::new();
+    let body = json!({"every_ms": 90_000, "job": {"type": "check", "input": "x".repeat(20_000)}});
+    api.call(Method::PUT, "/schedules/large").role(Role::Admin).json(&body).send().await.ok();
+    let listed = api.get("/schedules").await.ok()["schedules"][0]["input"].clone();
+    assert_eq!((&listed["hidden"], &listed["json"]), (&json!("size"), &json!(null)));
+    let shown = api.get("/schedules/large").await.ok()["input"].clone();
+    assert_eq!(shown["json"].as_str().unwrap().len(), 20_000);
+}
+
+#[tokio::test]
 async fn invalid_schedules_are_refused() {
     let api = Api::new();
     let job = json!({"type": "report"});
