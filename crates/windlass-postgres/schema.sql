@@ -522,6 +522,8 @@ function compact_v1()
 
 function complete_from_outside_v1(given bigint, by_request uuid, wanted uuid, seen_version bigint, invalid boolean, items settlement_v1[], new_jobs new_v1[]) set lock_timeout=250ms set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
+function complete_one_v1(now bigint, of_job uuid, of_fence bigint, codec text, result bytea, retention bigint)
+
 function complete_plain_v1(now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[])
 
 function continue_chain_v1(now bigint, own job, new new_v1, named uuid[], meant uuid[], by_worker uuid, how_ended text, OUT refusal reply_v1, OUT next job, OUT closed reply_v1)
@@ -649,6 +651,8 @@ function removable_v1(now bigint, max_jobs integer, OUT chains uuid[], OUT jobs 
 function remove_chains_v1(chains uuid[])
 
 function remove_jobs_v1(jobs uuid[])
+
+function renew_one_v1(now bigint, of_job uuid, of_fence bigint, until bigint)
 
 function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 

@@ -331,7 +331,8 @@ $$;
 -- Completes one job that carries nothing and is the first of its chain, as `complete_plain_v1` does. Statements on one row
 -- take a third less time than those on arrays. Most transactions of handlers complete one job.
 --
--- Returns null, and locks nothing, if the job is locked, belongs to another attempt, or is not the first.
+-- Returns null, and locks nothing, if the job is locked, belongs to another attempt, or is not the first. A statement can also
+-- wait for a lock on a table, for example while another session adds a page to it.
 create function windlass.complete_one_v1(
   now bigint, of_job uuid, of_fence bigint, codec text, result bytea, retention bigint
 ) returns windlass.reply_v1 language plpgsql as $$
@@ -367,6 +368,8 @@ begin
   completed.words := array[own.chain_type, own.type, own.chain_trace];
   completed.numbers := array[own.due_at, own.created_at];
   return completed;
+exception when lock_not_available or deadlock_detected then
+  return null;
 end
 $$;
 
