@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const POLL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Examples that need a server and arguments. A test of their crate runs them.
-const RUN_BY_TESTS: [&str; 1] = ["windlass/signup"];
+const RUN_BY_TESTS: [&str; 2] = ["windlass/orders", "windlass/signup"];
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Example {

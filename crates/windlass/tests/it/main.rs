@@ -4,6 +4,8 @@
 mod conformance_table;
 mod defaults;
 mod derive;
+#[cfg(feature = "postgres")]
+mod orders;
 mod readme;
 mod run_on;
 #[cfg(feature = "postgres")]

@@ -10,11 +10,11 @@ use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns the path of the example, which `cargo test` builds next to the tests.
-fn example() -> PathBuf {
+/// Returns the path of an example, which `cargo test` builds next to the tests.
+pub(crate) fn example(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let directory = tests.parent().and_then(|deps| deps.parent()).unwrap();
-    let example = directory.join("examples").join(format!("signup{}", std::env::consts::EXE_SUFFIX));
+    let example = directory.join("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     assert!(example.exists(), "build the examples first: `cargo build --examples --all-features`");
     example
 }
@@ -28,7 +28,7 @@ struct Process {
 
 impl Process {
     fn start(role: &str, url: &str) -> Self {
-        let mut command = Command::new(example());
+        let mut command = Command::new(example("signup"));
         command.arg(role).env("DATABASE_URL", url).env("ADDRESS", "127.0.0.1:0");
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
