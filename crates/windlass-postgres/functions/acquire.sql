@@ -249,7 +249,8 @@ begin
 end
 $$;
 
--- Renews one lease. The transaction of a handler begins with it. Statements on one row take half the time of those on arrays.
+-- Renews one lease. The transaction of a handler begins with it. Statements on one row take a quarter less time than those on
+-- arrays.
 create function windlass.renew_one_v1(now bigint, of_job uuid, of_fence bigint, until bigint)
 returns windlass.reply_v1 language plpgsql as $$
 declare

@@ -341,7 +341,8 @@ declare
   own record;
   until bigint;
 begin
-  -- The lock waits for transactions that attach jobs to the chain, see `lock.sql`: they make this skip the row.
+  -- An open transaction that attaches a job to the chain holds a lock that conflicts with this one, see `lock.sql`. The row is
+  -- skipped then.
   select j.ctid as place, j.type, j.chain_type, j.chain_trace, j.due_at, j.blockers, j.keep_completed, j.created_at into own
   from windlass.job j
   where j.id = of_job and j.fence = of_fence and j.status = 'running' and j.position = 0
