@@ -60,8 +60,8 @@ pub use notifier::{
     Subscription, Topic,
 };
 pub use observer::{
-    About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Log,
-    NoObserver, Observer, StoreCall, Traced,
+    About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, BlockerTrace, BlockersFound,
+    Buffered, Event, Frequent, Log, NoObserver, Observer, StoreCall, Traced,
 };
 pub use payload::Payload;
 pub use queue::Queue;

@@ -6,8 +6,12 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use crate::limit::{CODEC_MAX_BYTES, ERROR_MAX_BYTES, KEY_MAX_BYTES, NAME_MAX_BYTES, TRACE_MAX_BYTES};
+use crate::limit::{CODEC_MAX_BYTES, ERROR_MAX_BYTES, KEY_MAX_BYTES, NAME_MAX_BYTES};
 use crate::refusal::Refusal;
+
+mod trace_context;
+
+pub use trace_context::TraceContext;
 
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $check:expr) => {
@@ -96,16 +100,6 @@ text! {
     ScheduleName, check_name
 }
 text! {
-    /// A W3C trace context as text: 1 to 512 bytes without control characters.
-    TraceContext, |text| {
-        if text.is_empty() || text.len() > TRACE_MAX_BYTES || has_control(text) {
-            Err(Refusal::TraceInvalid)
-        } else {
-            Ok(())
-        }
-    }
-}
-text! {
     /// The name of a payload's encoding: 1 to 32 bytes of lowercase letters, digits and `-`.
     Codec, |text| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -137,6 +131,11 @@ fn check_name(text: &str) -> Result<(), Refusal> {
 }
 
 impl TypeName {
+    /// Whether this is the same name. Most names that are compared share their text.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self == other
+    }
+
     /// Like [`new`](Self::new), for the name of a declared job type. Jobs of one type that a thread creates one after
     /// the other share an allocation.
     pub(crate) fn declared(name: &'static str) -> Result<Self, Refusal> {
@@ -151,26 +150,6 @@ impl TypeName {
                 Ok(new)
             }
         })
-    }
-}
-
-impl TraceContext {
-    /// Formats a `traceparent` of version 00.
-    #[must_use]
-    pub fn traceparent(trace_id: [u8; 16], span_id: [u8; 8], is_sampled: bool) -> Self {
-        let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        write_hex(&mut text[3..35], &trace_id);
-        write_hex(&mut text[36..52], &span_id);
-        text[54] += u8::from(is_sampled);
-        Self(str::from_utf8(&text).expect("hexadecimal digits and dashes are ASCII").into())
-    }
-}
-
-#[expect(clippy::indexing_slicing, reason = "half a byte is less than 16")]
-fn write_hex(text: &mut [u8], bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (digits, byte) in text.chunks_exact_mut(2).zip(bytes) {
-        digits.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
 }
 
@@ -245,18 +224,6 @@ mod tests {
         assert_eq!(Key::new("a\0b"), Err(Refusal::KeyWithNul));
         assert!(Key::new("a:{b}\n/../c'").is_ok());
         assert_eq!(Codec::new("JSON"), Err(Refusal::CodecInvalid));
-        assert_eq!(TraceContext::new("a\nb"), Err(Refusal::TraceInvalid));
-        assert_eq!(TraceContext::new("a\u{85}b"), Err(Refusal::TraceInvalid));
-    }
-
-    #[test]
-    fn a_traceparent_has_the_w3c_format() {
-        let (trace, span) = (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128, 0x00f0_67aa_0ba9_02b7_u64);
-        let text =
-            |is_sampled| TraceContext::traceparent(trace.to_be_bytes(), span.to_be_bytes(), is_sampled);
-        assert_eq!(text(true).as_str(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        assert_eq!(text(false).as_str(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
-        assert_eq!(TraceContext::new(text(true).as_str()), Ok(text(true)));
     }
 
     #[test]

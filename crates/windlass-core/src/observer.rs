@@ -5,6 +5,7 @@ mod buffered;
 mod log;
 mod scope;
 
+use std::cell::Cell;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -86,9 +87,26 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Called after [`Event::JobCreated`], if the job was created with blockers. If the observer returns a function, the
+    /// client queries the chains in [`blockers`](AboutJob::blockers) in the background, and calls the function with the
+    /// trace contexts that are stored with them. Return `None` if the contexts are not needed: a query costs a call to the
+    /// store. If the query is not possible, the client drops the function. Called only while [`is_on`](Self::is_on)
+    /// returns `true`.
+    fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
+        let _ = about;
+        None
+    }
+
     /// Receives an activity of the client. Called only while [`is_on`](Self::is_on) returns `true`.
     fn measure(&self, activity: &Activity) {
         let _ = activity;
+    }
+
+    /// Returns whether the observer reads this event. The client asks each added observer once, when it is built. It does not create an
+    /// event that nobody reads. An observer that returns `false` may still receive the event. Default: `true`.
+    fn wants(&self, event: Frequent) -> bool {
+        let _ = event;
+        true
     }
 
     /// Called when an attempt starts, before [`Event::AttemptStarted`]. The returned scope follows the attempt to its
@@ -97,6 +115,19 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         let _ = about;
         None
     }
+}
+
+/// A frequent event that repeats another call to the observer. See [`Observer::wants`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Frequent {
+    /// [`Event::ChainCreated`]. The [`Event::JobCreated`] of the chain's first job follows it.
+    ChainCreated,
+    /// [`Event::AttemptStarted`]. [`Observer::attempt`] is called before it.
+    AttemptStarted,
+    /// [`Event::JobCompleted`] of a job that an attempt completed. [`AttemptScope::ended`] is called after it. An event
+    /// without a worker is always created: no scope reports it.
+    JobCompleted,
 }
 
 /// A call that starts several chains.
@@ -113,6 +144,21 @@ pub struct BatchStart<'a> {
 
 /// Called when the call described by a [`BatchStart`] has ended. Receives the kind of error if the call failed.
 pub type BatchEnd = Box<dyn FnOnce(Option<ErrorKind>) + Send>;
+
+/// Receives the trace contexts of a new job's blockers: of the chains that exist and have one.
+pub type BlockersFound = Box<dyn FnOnce(&[BlockerTrace]) + Send>;
+
+/// A chain that a new job waits for, and its trace context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockerTrace {
+    /// The chain's id.
+    pub chain: ChainId,
+    /// The chain's type.
+    pub chain_type: TypeName,
+    /// The trace context that is stored with the chain.
+    pub trace: TraceContext,
+}
 
 /// What a trace context is stored with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -194,6 +240,8 @@ pub struct AboutJob {
     pub trace: Option<TraceContext>,
     /// The trace context that is stored with the chain, if known.
     pub chain_trace: Option<TraceContext>,
+    /// The chains that the job was created to wait for, if the event reports its creation.
+    pub blockers: Vec<ChainId>,
     /// The trace contexts that are stored with the job's waits for its blockers, if known.
     pub wait_traces: Vec<TraceContext>,
     /// The trace contexts of the cause: the job that continued with this one, or the chains whose end unblocked it.
@@ -219,6 +267,49 @@ impl About {
     pub(crate) fn shared_mut(&mut self) -> &mut AboutJob {
         Arc::make_mut(&mut self.shared)
     }
+
+    /// Describes a job at this time of the store, without durations. Uses the description that was
+    /// [kept](Self::keep) on this thread, so that most events need no allocation.
+    pub(crate) fn reuse(at: Timestamp, job: &Described<'_>) -> Self {
+        let shared = match KEPT.try_with(Cell::take) {
+            Ok(Some(mut kept)) => {
+                Arc::make_mut(&mut kept).describe(job);
+                kept
+            }
+            _ => {
+                let names = (job.job_type.clone(), job.chain_type.clone());
+                let mut new = AboutJob::new((job.job, names.0), (job.chain, names.1));
+                new.describe(job);
+                Arc::new(new)
+            }
+        };
+        Self::new(at, shared)
+    }
+
+    /// Keeps the description for the next event on this thread.
+    pub(crate) fn keep(self) {
+        // Fails only while the thread ends.
+        let _ = KEPT.try_with(|kept| kept.set(Some(self.shared)));
+    }
+}
+
+thread_local! {
+    /// The description of the latest event, to be used again. An observer that still holds it makes the next event copy it.
+    static KEPT: Cell<Option<Arc<AboutJob>>> = const { Cell::new(None) };
+}
+
+/// What most events say about a job. See [`AboutJob`].
+pub(crate) struct Described<'a> {
+    pub(crate) job: JobId,
+    pub(crate) job_type: &'a TypeName,
+    pub(crate) chain: ChainId,
+    pub(crate) chain_type: &'a TypeName,
+    pub(crate) key: Option<&'a Key>,
+    /// The number of the attempt, and how often the job has been acquired.
+    pub(crate) attempt: Option<(u32, u64)>,
+    pub(crate) worker: Option<&'a AboutWorker>,
+    pub(crate) trace: Option<&'a TraceContext>,
+    pub(crate) chain_trace: Option<&'a TraceContext>,
 }
 
 impl AboutJob {
@@ -236,9 +327,53 @@ impl AboutJob {
             worker_name: None,
             trace: None,
             chain_trace: None,
+            blockers: Vec::new(),
             wait_traces: Vec::new(),
             cause_traces: Vec::new(),
         }
+    }
+
+    /// Describes another job.
+    fn describe(&mut self, new: &Described<'_>) {
+        /// Most jobs have no key, and most workers no name.
+        fn replace<T: Clone>(old: &mut Option<T>, new: Option<&T>) {
+            if old.is_some() || new.is_some() {
+                *old = new.cloned();
+            }
+        }
+        // Without `..`, so that no field is forgotten.
+        let Self {
+            job,
+            job_type,
+            chain,
+            chain_type,
+            key,
+            attempt,
+            delivery,
+            worker,
+            worker_name,
+            trace,
+            chain_trace,
+            blockers,
+            wait_traces,
+            cause_traces,
+        } = self;
+        (*job, *chain) = (new.job, new.chain);
+        if !job_type.is(new.job_type) {
+            job_type.clone_from(new.job_type);
+        }
+        if !chain_type.is(new.chain_type) {
+            chain_type.clone_from(new.chain_type);
+        }
+        replace(key, new.key);
+        (*attempt, *delivery) = new.attempt.unzip();
+        *worker = new.worker.map(|worker| worker.id);
+        replace(worker_name, new.worker.and_then(|worker| worker.name.as_ref()));
+        replace(trace, new.trace);
+        replace(chain_trace, new.chain_trace);
+        blockers.clear();
+        wait_traces.clear();
+        cause_traces.clear();
     }
 
     /// Describes a job that was read from the store.
@@ -333,4 +468,22 @@ pub enum Event {
     StoreFailed(&'static str, ErrorText),
     /// A call to the notifier failed. Contains the name of the call.
     NotifierFailed(&'static str, ErrorText),
+}
+
+impl Event {
+    /// Returns the description of the job, if the event is about one, so that the next event can use it.
+    pub(crate) fn into_about(self) -> Option<About> {
+        match self {
+            Self::ChainCreated(about)
+            | Self::JobCreated(about)
+            | Self::JobCompleted(about, _)
+            | Self::JobFailed(about, _)
+            | Self::JobCancelled(about)
+            | Self::AttemptFailed(about, ..)
+            | Self::AttemptRescheduled(about, _)
+            | Self::AttemptReleased(about)
+            | Self::ChainClosed(about, _) => Some(about),
+            _ => None,
+        }
+    }
 }

@@ -20,6 +20,7 @@ mod middleware;
 mod next;
 mod options;
 mod prefetch;
+mod runner;
 mod schedule;
 mod settle;
 mod settle_in_tx;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::Instrument;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use windlass::otel::{AttemptIds, Prometheus, Telemetry};
+use windlass::otel::{AttemptIds, ChainSampler, Prometheus, Telemetry};
 use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -38,9 +38,10 @@ async fn send_invoice(job: Ctx<SendInvoice>) -> Result<String, BoxError> {
 }
 
 /// Exports spans if the environment names a collector.
-fn tracer_provider() -> Result<SdkTracerProvider, BoxError> {
-    let builder =
-        SdkTracerProvider::builder().with_resource(Resource::builder().with_service_name("shop").build());
+fn tracer_provider(sampler: &ChainSampler) -> Result<SdkTracerProvider, BoxError> {
+    let builder = SdkTracerProvider::builder()
+        .with_resource(Resource::builder().with_service_name("shop").build())
+        .with_sampler(sampler.clone());
     // So that a retry links to the attempt before it, even if another process ran that one.
     let builder = builder.with_id_generator(AttemptIds::new());
     if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_none() {
@@ -52,12 +53,14 @@ fn tracer_provider() -> Result<SdkTracerProvider, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let traces = tracer_provider()?;
+    // A busy service samples fewer traces: with 0.01, one of a hundred.
+    let sampler = ChainSampler::ratio(1.0);
+    let traces = tracer_provider(&sampler)?;
     let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("shop"));
     tracing_subscriber::registry().with(layer).init();
 
     let prometheus = Prometheus::new()?;
-    let telemetry = Telemetry::new().metrics(prometheus.meter_provider()).traces(&traces);
+    let telemetry = Telemetry::new().metrics(prometheus.meter_provider()).traces(&traces).sampler(sampler);
     let client = Client::builder(MemoryStore::new()).observer(telemetry.clone()).build();
     let gauges = telemetry.watch_state(&client);
     let address = prometheus.clone().listen("127.0.0.1:0".parse()?, std::future::pending()).await?;

@@ -72,10 +72,15 @@ pub const SPANS: &[Span] = &[
     Span {
         name: "create {type}",
         kind: "producer",
-        parent: "the chain; the previous job, if that job was completed from outside",
+        parent: "the chain",
         links: "for a continuation: the previous job, and the attempt that created this one",
     },
-    Span { name: "await chain", kind: "producer", parent: "the waiting job", links: "" },
+    Span {
+        name: "await chain",
+        kind: "producer",
+        parent: "the waiting job",
+        links: "the chain that the job waits for, if it is sampled",
+    },
     Span {
         name: "resolve chain",
         kind: "consumer",

@@ -9,12 +9,16 @@ use windlass_core::JobId;
 thread_local! {
     /// The id of the span that this thread is about to build, if it is the span of an attempt.
     static NEXT: Cell<Option<SpanId>> = const { Cell::new(None) };
+
+    /// The trace that this thread is about to begin, if a sampler has decided about it.
+    static NEXT_TRACE: Cell<Option<TraceId>> = const { Cell::new(None) };
 }
 
 /// Generates the ids of a tracer provider, so that a retry can link to the previous attempt even if another process ran it.
 ///
 /// The span id of an attempt is derived from the stored trace context, the job's id, and the number of times that the job
-/// was acquired. Every process can compute it, so it does not have to be stored. An inner generator creates all other ids.
+/// was acquired. Every process can compute it, so it does not have to be stored. An inner generator creates all other ids,
+/// except the trace ids of chains about which a [`ChainSampler`](crate::ChainSampler) has decided: these are random.
 ///
 /// ```
 /// use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -47,7 +51,7 @@ impl<G: IdGenerator> AttemptIds<G> {
 
 impl<G: IdGenerator> IdGenerator for AttemptIds<G> {
     fn new_trace_id(&self) -> TraceId {
-        self.inner.new_trace_id()
+        NEXT_TRACE.take().unwrap_or_else(|| self.inner.new_trace_id())
     }
 
     fn new_span_id(&self) -> SpanId {
@@ -55,16 +59,26 @@ impl<G: IdGenerator> IdGenerator for AttemptIds<G> {
     }
 }
 
+/// Clears the ids, also if a processor of the application panics: the next span must not have them.
+struct Clear;
+
+impl Drop for Clear {
+    fn drop(&mut self) {
+        NEXT.set(None);
+        NEXT_TRACE.set(None);
+    }
+}
+
 /// Builds a span with this id, if its provider uses [`AttemptIds`].
 pub(crate) fn build_with<T>(id: SpanId, build: impl FnOnce() -> T) -> T {
-    /// Clears the id, also if a processor of the application panics: the next span must not have it.
-    struct Clear;
-    impl Drop for Clear {
-        fn drop(&mut self) {
-            NEXT.set(None);
-        }
-    }
     NEXT.set(Some(id));
+    let _clear = Clear;
+    build()
+}
+
+/// Builds a span that begins this trace, if its provider uses [`AttemptIds`].
+pub(crate) fn build_in<T>(trace: TraceId, build: impl FnOnce() -> T) -> T {
+    NEXT_TRACE.set(Some(trace));
     let _clear = Clear;
     build()
 }

@@ -33,6 +33,7 @@ const MESSAGING: &[&str] = &[SYSTEM, OPERATION, DESTINATION];
 macro_rules! instruments {
     (recorded { $($field:ident: $kind:ident $name:literal $unit:literal $description:literal $attributes:expr;)* }
      queried { $($gauge:literal $gauge_unit:literal $gauge_description:literal $gauge_attributes:expr;)* }) => {
+        #[derive(Debug)]
         pub(crate) struct Instruments {
             $(pub(crate) $field: instruments!(@type $kind),)*
         }

@@ -5,16 +5,20 @@
 //! ```
 //! use opentelemetry_sdk::metrics::SdkMeterProvider;
 //! use opentelemetry_sdk::trace::SdkTracerProvider;
-//! use windlass::otel::Telemetry;
+//! use windlass::otel::{AttemptIds, ChainSampler, Telemetry};
 //! use windlass::{Client, MemoryStore};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
 //! // Add the exporters of your choice, for example those of `opentelemetry-otlp`.
 //! let metrics = SdkMeterProvider::builder().build();
-//! let traces = SdkTracerProvider::builder().build();
+//! let sampler = ChainSampler::ratio(0.01); // of the traces that begin here
+//! let traces = SdkTracerProvider::builder()
+//!     .with_sampler(sampler.clone())
+//!     .with_id_generator(AttemptIds::new())
+//!     .build();
 //!
-//! let telemetry = Telemetry::new().metrics(&metrics).traces(&traces);
+//! let telemetry = Telemetry::new().metrics(&metrics).traces(&traces).sampler(sampler);
 //! let client = Client::builder(MemoryStore::new()).observer(telemetry.clone()).build();
 //! let gauges = telemetry.watch_state(&client); // jobs by type and status; only one process reports them
 //! # drop(gauges);
@@ -40,7 +44,8 @@
 //! This includes spans of `tracing`, if the application uses `tracing-opentelemetry`.
 //!
 //! The sampler decides once per chain, when the chain starts. Every process follows that decision: if a chain is not
-//! sampled, its jobs and attempts have no spans. A retry links to the previous attempt; see [`AttemptIds`].
+//! sampled, its jobs and attempts have no spans. [`ChainSampler`] makes such chains cheap. A retry links to the previous
+//! attempt; see [`AttemptIds`].
 //!
 //! # Failures
 //!
@@ -61,15 +66,19 @@ mod metrics;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod recent;
+mod sampler;
+mod series;
 mod spans;
 mod state;
 mod telemetry;
 mod types;
+mod waits;
 
 pub use context::{current_traceparent, is_traceparent};
 pub use ids::AttemptIds;
 #[cfg(feature = "prometheus")]
 pub use prometheus::Prometheus;
+pub use sampler::ChainSampler;
 pub use state::StateGauges;
 pub use telemetry::Telemetry;
 pub use types::TYPES_MAX;

@@ -14,16 +14,26 @@ use crate::attributes::{
     BATCH, COMMAND, DESTINATION, ERROR_TYPE, OPERATION, OPERATION_TYPE, RESULT, STATUS, SYSTEM, WORKER_NAME,
 };
 use crate::instruments::Instruments;
-use crate::types::{JobSeries, Types, value};
+use crate::series::{ChainSeries, JobSeries, Series};
+use crate::types::{Types, value};
 
 pub(crate) struct Metrics {
-    instruments: Instruments,
+    instruments: Arc<Instruments>,
     types: Arc<Types>,
+    series: Series,
+    /// Whether attempts are reported. They are not if the observer is wrapped in another one that passes on only events.
+    follows: AtomicBool,
 }
 
 impl Metrics {
     pub(crate) fn new(meter: &Meter, types: Arc<Types>) -> Self {
-        Self { instruments: Instruments::new(meter), types }
+        let instruments = Arc::new(Instruments::new(meter));
+        let series = Series::new(Arc::clone(&instruments), Arc::clone(&types));
+        Self { instruments, types, series, follows: AtomicBool::new(false) }
+    }
+
+    fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
     }
 
     pub(crate) fn observe(&self, event: &Event) {
@@ -33,44 +43,45 @@ impl Metrics {
             Event::WorkerFailed(worker, _) => count_worker(&this.worker_error, worker),
             Event::WorkerStopping(worker) => count_worker(&this.worker_stopping, worker),
             Event::WorkerStopped(worker) => count_worker(&this.worker_stopped, worker),
-            Event::ChainCreated(about) => {
-                let series = self.types.chain(&about.chain_type);
-                series.created.get_or_init(|| this.chain_created.bind(&series.chain)).add(1);
-            }
-            Event::JobCreated(about) => self.created(about),
-            Event::JobBlocked(about) => this.job_blocked.add(1, &self.types.of(about).job),
-            Event::JobUnblocked(about) => this.job_unblocked.add(1, &self.types.of(about).job),
-            Event::JobTriggered(about) => this.job_triggered.add(1, &self.types.of(about).job),
-            Event::LeaseRenewed(about) => this.lease_renewed.add(1, &self.types.of(about).job),
-            Event::AttemptTimedOut(about) => this.attempt_timed_out.add(1, &self.types.of(about).job),
-            Event::AttemptReaped(about) => this.job_reaped.add(1, &self.types.of(about).job),
-            Event::JobCompleted(about, next) => {
-                let series = self.types.of(about);
-                let index = usize::from(next.is_some());
-                if let Some((cell, result)) = series.completed.iter().zip(DONE).nth(index) {
-                    cell.get_or_init(|| this.job_completed.bind(&series.job_and(RESULT, result))).add(1);
+            Event::JobCreated(about) => self.series.with(about, |series| {
+                series.created.get_or_init(|| this.job_created.bind(&series.job)).add(1);
+                series.sent.get_or_init(|| this.sent_messages.bind(&series.messaging("send"))).add(1);
+                // A chain is created with its first job: one lookup is enough for both.
+                if about.job == about.chain.first_job() {
+                    self.series.with_chain_of(series, about, |chain| {
+                        chain.created.get_or_init(|| this.chain_created.bind(&chain.chain)).add(1);
+                    });
                 }
-                self.job_ended(about, &series);
+            }),
+            Event::JobBlocked(about) => self.count(about, &this.job_blocked),
+            Event::JobUnblocked(about) => self.count(about, &this.job_unblocked),
+            Event::JobTriggered(about) => self.count(about, &this.job_triggered),
+            Event::LeaseRenewed(about) => self.count(about, &this.lease_renewed),
+            Event::AttemptTimedOut(about) => self.count(about, &this.attempt_timed_out),
+            Event::AttemptReaped(about) => self.count(about, &this.job_reaped),
+            // If an attempt completed it, the end of the attempt reports it.
+            Event::JobCompleted(about, next) if about.worker.is_none() || !self.follows() => {
+                self.series.with(about, |series| job_completed(series, about, next.is_some()));
             }
             Event::JobFailed(about, _) => {
-                let types = self.types.of(about);
-                this.job_failed.add(1, &types.job);
-                self.job_ended(about, &types);
+                self.count(about, &this.job_failed);
+                self.series.with(about, |series| job_ended(about, series));
             }
             Event::JobCancelled(about) => {
-                let types = self.types.of(about);
-                this.job_cancelled.add(1, &types.job);
-                self.job_ended(about, &types);
+                self.count(about, &this.job_cancelled);
+                self.series.with(about, |series| job_ended(about, series));
             }
-            Event::ChainClosed(about, closed_as) => self.closed(about, *closed_as),
+            Event::ChainClosed(about, closed_as) => {
+                self.series.with_chain(about, |series| self.closed(about, series, *closed_as));
+            }
             Event::ChainRetried(about) => {
-                this.chain_retried.add(1, &self.types.chain(&about.chain_type).chain);
+                self.series.with_chain(about, |series| this.chain_retried.add(1, &series.chain));
             }
             Event::ChainDeleted(_, chain_type) => {
-                this.chain_deleted.add(1, &self.types.chain(chain_type).chain);
+                this.chain_deleted.add(1, &self.series.chain(chain_type).chain);
             }
             Event::ChainExpired(_, chain_type) => {
-                this.chain_expired.add(1, &self.types.chain(chain_type).chain);
+                this.chain_expired.add(1, &self.series.chain(chain_type).chain);
             }
             Event::NotifierFailed(call, _) => this.notifier_error.add(1, &[KeyValue::new(COMMAND, *call)]),
             _ => {}
@@ -79,7 +90,7 @@ impl Metrics {
 
     /// Counts a start that found a chain with the same key.
     pub(crate) fn existed(&self, about: &About) {
-        self.instruments.chain_existed.add(1, &self.types.chain(&about.chain_type).chain);
+        self.instruments.chain_existed.add(1, &self.series.chain(&about.chain_type).chain);
     }
 
     /// Counts a stored trace context that could not be read.
@@ -111,77 +122,32 @@ impl Metrics {
         }
     }
 
-    fn created(&self, about: &About) {
-        let (this, series) = (&self.instruments, self.types.of(about));
-        series.created.get_or_init(|| this.job_created.bind(&series.job)).add(1);
-        series.sent.get_or_init(|| this.sent_messages.bind(&series.messaging("send"))).add(1);
+    /// Adds one to a counter that is seldom used.
+    fn count(&self, about: &About, counter: &Counter<u64>) {
+        self.series.with(about, |series| counter.add(1, &series.job));
     }
 
     /// Counts an attempt that starts. Its slot is busy until the returned guard is released or dropped.
-    pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> BusySlot {
-        let (instruments, series) = (&this.instruments, this.types.of(about));
-        series.started.get_or_init(|| instruments.attempt_started.bind(&series.job)).add(1);
-        let consumed = || instruments.consumed_messages.bind(&series.messaging("process"));
-        series.consumed.get_or_init(consumed).add(1);
-        if let Some(waited) = about.waited {
-            let histogram = series.waited.get_or_init(|| instruments.job_wait.bind(&series.job));
-            histogram.record(waited.as_secs_f64());
+    pub(crate) fn attempt(&self, about: &About) -> BusySlot {
+        if !self.follows() {
+            self.follows.store(true, Ordering::Relaxed);
         }
-        this.move_slot(&series, 1);
-        BusySlot { metrics: Arc::clone(this), series, is_released: AtomicBool::new(false) }
+        self.series.with(about, |series| {
+            let this = &self.instruments;
+            series.started.get_or_init(|| this.attempt_started.bind(&series.job)).add(1);
+            let consumed = || this.consumed_messages.bind(&series.messaging("process"));
+            series.consumed.get_or_init(consumed).add(1);
+            if let Some(waited) = about.waited {
+                let histogram = series.waited.get_or_init(|| this.job_wait.bind(&series.job));
+                histogram.record(waited.as_secs_f64());
+            }
+            move_slot(series, 1);
+            BusySlot { series: Arc::clone(series), is_released: AtomicBool::new(false) }
+        })
     }
 
-    /// Records the end of an attempt.
-    fn ended(&self, series: &JobSeries, about: &About, ended: &Ended) {
+    fn closed(&self, about: &About, series: &ChainSeries, closed_as: ClosedAs) {
         let this = &self.instruments;
-        match ended {
-            Ended::Completed | Ended::Continued(_) => {
-                series.attempt_completed.get_or_init(|| this.attempt_completed.bind(&series.job)).add(1);
-            }
-            Ended::Retried { .. } | Ended::Failed { .. } => this.attempt_failed.add(1, &series.job),
-            Ended::Lost(reason) => this.attempt_lost.add(1, &series.job_and(RESULT, lost_as(*reason))),
-            Ended::Rescheduled { .. } | Ended::Released => this.attempt_rescheduled.add(1, &series.job),
-            Ended::Cancelled => this.attempt_cancelled.add(1, &series.job),
-            _ => {}
-        }
-        let Some(ran) = about.ran else { return };
-        let (ran, result) = (ran.as_secs_f64(), result(ended));
-        let bound = series.attempt_duration.iter().zip(DONE).find(|(_, done)| *done == result);
-        match bound {
-            Some((cell, _)) => {
-                cell.get_or_init(|| this.attempt_duration.bind(&series.job_and(RESULT, result))).record(ran);
-            }
-            None => this.attempt_duration.record(ran, &series.job_and(RESULT, result)),
-        }
-        match error_type(ended) {
-            Some(error) => {
-                let [system, operation, destination] = series.messaging("process");
-                let error = KeyValue::new(ERROR_TYPE, error);
-                this.process_duration.record(ran, &[system, operation, destination, error]);
-            }
-            None => {
-                let bind = || this.process_duration.bind(&series.messaging("process"));
-                series.processed.get_or_init(bind).record(ran);
-            }
-        }
-    }
-
-    /// Moves a slot between idle and busy.
-    fn move_slot(&self, series: &JobSeries, by: i64) {
-        let (this, destination) = (&self.instruments, series.destination());
-        series.busy.get_or_init(|| this.slots_busy.bind(destination)).add(by);
-        series.idle.get_or_init(|| this.slots_idle.bind(destination)).add(-by);
-    }
-
-    fn job_ended(&self, about: &About, series: &JobSeries) {
-        if let Some(age) = about.job_age {
-            let bind = || self.instruments.job_duration.bind(&series.job);
-            series.job_duration.get_or_init(bind).record(age.as_secs_f64());
-        }
-    }
-
-    fn closed(&self, about: &About, closed_as: ClosedAs) {
-        let (this, series) = (&self.instruments, self.types.chain(&about.chain_type));
         let attributes = || series.chain_and(STATUS, status(closed_as));
         let age = about.chain_age.map(|age| age.as_secs_f64());
         if closed_as == ClosedAs::Completed {
@@ -232,13 +198,72 @@ impl Metrics {
     }
 }
 
-/// The results of attempts that completed their job.
-const DONE: [&str; 2] = ["completed", "continued"];
+/// Records the end of an attempt.
+fn attempt_ended(series: &JobSeries, about: &About, ended: &Ended) {
+    let this = &series.instruments;
+    match ended {
+        Ended::Completed | Ended::Continued(_) => {
+            series.attempt_completed.get_or_init(|| this.attempt_completed.bind(&series.job)).add(1);
+            job_completed(series, about, matches!(ended, Ended::Continued(_)));
+        }
+        Ended::Retried { .. } | Ended::Failed { .. } => this.attempt_failed.add(1, &series.job),
+        Ended::Lost(reason) => this.attempt_lost.add(1, &series.job_and(RESULT, lost_as(*reason))),
+        Ended::Rescheduled { .. } | Ended::Released => this.attempt_rescheduled.add(1, &series.job),
+        Ended::Cancelled => this.attempt_cancelled.add(1, &series.job),
+        _ => {}
+    }
+    let Some(ran) = about.ran else { return };
+    let (ran, result) = (ran.as_secs_f64(), result(ended));
+    let bound = match ended {
+        Ended::Completed => series.attempt_duration.first(),
+        Ended::Continued(_) => series.attempt_duration.last(),
+        _ => None,
+    };
+    match bound {
+        Some(cell) => {
+            cell.get_or_init(|| this.attempt_duration.bind(&series.job_and(RESULT, result))).record(ran);
+        }
+        None => this.attempt_duration.record(ran, &series.job_and(RESULT, result)),
+    }
+    match error_type(ended) {
+        Some(error) => {
+            let [system, operation, destination] = series.messaging("process");
+            let error = KeyValue::new(ERROR_TYPE, error);
+            this.process_duration.record(ran, &[system, operation, destination, error]);
+        }
+        None => {
+            let bind = || this.process_duration.bind(&series.messaging("process"));
+            series.processed.get_or_init(bind).record(ran);
+        }
+    }
+}
+
+/// Moves a slot between idle and busy.
+fn move_slot(series: &JobSeries, by: i64) {
+    let (this, destination) = (&series.instruments, series.destination());
+    series.busy.get_or_init(|| this.slots_busy.bind(destination)).add(by);
+    series.idle.get_or_init(|| this.slots_idle.bind(destination)).add(-by);
+}
+
+/// Records that a job completed its chain or continued it.
+fn job_completed(series: &JobSeries, about: &About, has_continued: bool) {
+    let [completed, continued] = &series.completed;
+    let (cell, result) = if has_continued { (continued, "continued") } else { (completed, "completed") };
+    let bind = || series.instruments.job_completed.bind(&series.job_and(RESULT, result));
+    cell.get_or_init(bind).add(1);
+    job_ended(about, series);
+}
+
+fn job_ended(about: &About, series: &JobSeries) {
+    if let Some(age) = about.job_age {
+        let bind = || series.instruments.job_duration.bind(&series.job);
+        series.job_duration.get_or_init(bind).record(age.as_secs_f64());
+    }
+}
 
 /// A slot that an attempt occupies.
 #[derive(Debug)]
 pub(crate) struct BusySlot {
-    metrics: Arc<Metrics>,
     series: Arc<JobSeries>,
     is_released: AtomicBool,
 }
@@ -247,13 +272,13 @@ impl BusySlot {
     /// Records the end of the attempt, and counts the slot as idle.
     pub(crate) fn end(&self, about: &About, ended: &Ended) {
         self.release();
-        self.metrics.ended(&self.series, about, ended);
+        attempt_ended(&self.series, about, ended);
     }
 
     /// Counts the slot as idle. Does nothing the second time.
     fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
-            self.metrics.move_slot(&self.series, -1);
+            move_slot(&self.series, -1);
         }
     }
 }

@@ -44,6 +44,10 @@ impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
         dropped
     }
 
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         // Most jobs are not sampled, and leave the map empty.
         if self.entries.is_empty() {

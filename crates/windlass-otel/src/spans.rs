@@ -1,6 +1,5 @@
 //! Records spans of chains, jobs, waits and attempts.
 
-use std::any::Any;
 use std::borrow::Cow;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use foldhash::HashMap;
 use opentelemetry::global::{BoxedSpan, BoxedTracer};
 use opentelemetry::trace::{
-    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, Tracer,
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer,
 };
-use opentelemetry::{Context, KeyValue};
+use opentelemetry::{Context, ContextGuard, KeyValue};
+use opentelemetry_sdk::trace::SamplingResult;
 use windlass_core::{
-    About, BatchEnd, BatchStart, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced, TypeName,
+    About, BatchEnd, BatchStart, BlockersFound, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced,
+    TypeName,
 };
 
 use crate::attributes::{
@@ -25,7 +26,9 @@ use crate::context::{is_unsampled, parse, store};
 use crate::ids;
 use crate::metrics::{error_name, error_type, result, status};
 use crate::recent::Recent;
+use crate::sampler::{self, ChainSampler, Decision};
 use crate::types::TYPES_MAX;
+use crate::waits::Waits;
 
 /// The maximum number of jobs whose creation is a span that is open, because the transaction is. If there are more, the
 /// oldest span ends.
@@ -38,26 +41,39 @@ const LINKS_MAX: usize = 128;
 /// [`AttemptIds`](crate::AttemptIds).
 const ATTEMPTS_MAX: usize = 4_096;
 
+/// The number of chains whose contexts are remembered, for links from the jobs that wait for them. The contexts of other
+/// chains are queried.
+const STARTED_MAX: usize = 4_096;
+
 pub(crate) struct Spans {
     tracer: BoxedTracer,
     /// Spans of what is being created: until the commit or the rollback.
     open: Mutex<Recent<JobId, Vec<(Traced, BoxedSpan)>>>,
     /// Whether a span that is not sampled was ever open: the sampler may decide to record without sampling.
     records_unsampled: AtomicBool,
-    /// The builders of the spans of new chains, by type. Every start needs one: the sampler may depend on its attributes.
+    /// The sampler that decides about chains before their spans are built.
+    pub(crate) sampler: Option<ChainSampler>,
+    /// Whether the provider turned out to use another sampler.
+    has_other_sampler: AtomicBool,
+    /// The builders of the spans of new chains, by type. The sampler may depend on their attributes.
     chains: RwLock<HashMap<TypeName, SpanBuilder>>,
+    /// The latest chains that this process started and that are sampled, for links from the jobs that wait for them.
+    started: Mutex<Recent<ChainId, Option<(SpanContext, TypeName)>>>,
     /// The latest attempts of jobs that will be retried.
     attempts: Mutex<Recent<JobId, Option<SpanContext>>>,
     has_warned: AtomicBool,
 }
 
 impl Spans {
-    pub(crate) fn new(tracer: BoxedTracer) -> Self {
+    pub(crate) fn new(tracer: BoxedTracer, sampler: Option<ChainSampler>) -> Self {
         Self {
             tracer,
             open: Mutex::new(Recent::new(OPEN_MAX)),
             records_unsampled: AtomicBool::new(false),
+            sampler,
+            has_other_sampler: AtomicBool::new(false),
             chains: RwLock::default(),
+            started: Mutex::new(Recent::new(STARTED_MAX)),
             attempts: Mutex::new(Recent::new(ATTEMPTS_MAX)),
             has_warned: AtomicBool::new(false),
         }
@@ -65,36 +81,46 @@ impl Spans {
 
     /// Begins the span of something that is about to be written. Returns the context to store with it.
     ///
-    /// The sampler decides once for each chain. What belongs to a chain that is not sampled has no spans, and the context
-    /// of the chain: most jobs are not sampled, so this path must be cheap.
+    /// The sampler decides once for each chain. What belongs to a chain that is not sampled has no spans, and no context of
+    /// its own: most jobs are not sampled, so this path must be cheap.
     pub(crate) fn begin(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let span = match traced {
-            Traced::Chain => self.begin_chain(about),
+            Traced::Chain => match self.decide(about) {
+                Decision::Unsampled(trace, span) => {
+                    return Some(TraceContext::traceparent(trace.to_bytes(), span.to_bytes(), false));
+                }
+                Decision::Sampled(result, trace) => self.begin_decided(result, trace, about),
+                Decision::Undecided => self.begin_chain(about),
+            },
             Traced::Job => {
-                // The context of the chain is not known if a job is continued from outside.
+                // The context of the chain is unknown if it was started without telemetry.
                 let parent = match about.chain_trace.as_ref().or(about.cause_traces.last()) {
-                    Some(chain) if is_unsampled(chain) => return Some(chain.clone()),
+                    Some(chain) if is_unsampled(chain) => return None,
                     // A child of an unreadable context would be the root of its own trace.
-                    Some(chain) => match self.parse(chain)? {
-                        parent if !parent.is_sampled() => return Some(chain.clone()),
-                        parent => Some(parent),
-                    },
+                    Some(chain) => Some(self.parse(chain)?).filter(SpanContext::is_sampled),
                     None => None,
                 };
+                if parent.is_none() && about.chain_trace.is_some() {
+                    return None;
+                }
                 self.begin_job(parent, about)
             }
             Traced::Wait(blocker) => {
-                let job = about.trace.as_ref()?;
-                match self.parse(job)? {
-                    parent if !parent.is_sampled() => return Some(job.clone()),
-                    parent => self.begin_wait(parent, blocker, about),
+                let parent = self.parse(about.trace.as_ref()?)?;
+                if !parent.is_sampled() {
+                    return None;
                 }
+                self.begin_wait(parent, blocker, about)
             }
         };
         let context = store(span.span_context());
         if span.is_recording() {
             if !span.span_context().is_sampled() {
                 self.records_unsampled.store(true, Ordering::Relaxed);
+            }
+            if traced == Traced::Chain && span.span_context().is_sampled() {
+                let started = (span.span_context().clone(), about.chain_type.clone());
+                let _ = lock(&self.started).update(about.chain, |chain| *chain = Some(started));
             }
             let dropped = lock(&self.open).update(about.job, |spans| spans.push((traced, span)));
             // After the lock: the end of a span runs the processors of the application.
@@ -103,11 +129,29 @@ impl Spans {
         context
     }
 
+    /// Asks the sampler about a new chain.
+    fn decide(&self, about: &About) -> Decision {
+        match &self.sampler {
+            Some(sampler) if !self.has_other_sampler.load(Ordering::Relaxed) => {
+                sampler.decide(|| self.chain_builder(about))
+            }
+            _ => Decision::Undecided,
+        }
+    }
+
+    /// Begins the span of a chain that the sampler has decided about.
+    fn begin_decided(&self, result: SamplingResult, trace: Option<TraceId>, about: &About) -> BoxedSpan {
+        let (span, is_used) = sampler::build_with(result, trace, || self.begin_chain(about));
+        // A provider that was shut down asks no sampler.
+        let is_other = !is_used && span.span_context().is_valid();
+        if is_other && !self.has_other_sampler.swap(true, Ordering::Relaxed) {
+            tracing::warn!(target: "windlass", "the tracer provider does not use the `ChainSampler` that was passed to `Telemetry`: from now on, the sampler of the provider decides about chains");
+        }
+        span
+    }
+
     fn begin_chain(&self, about: &About) -> BoxedSpan {
-        let known = self.chains.read().unwrap_or_else(PoisonError::into_inner);
-        let builder = known.get(&about.chain_type).cloned();
-        drop(known);
-        let builder = builder.unwrap_or_else(|| self.chain_builder(about));
+        let builder = self.chain_builder(about);
         let mut span = self.tracer.build_with_context(builder, &Context::current());
         if span.is_recording() {
             span.set_attributes(attributes::identity(about));
@@ -117,6 +161,11 @@ impl Spans {
 
     /// Returns the builder for a chain type, and keeps a copy unless there are too many types.
     fn chain_builder(&self, about: &About) -> SpanBuilder {
+        let known = self.chains.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(builder) = known.get(&about.chain_type) {
+            return builder.clone();
+        }
+        drop(known);
         let builder = SpanBuilder::from_name(format!("create chain {}", about.chain_type))
             .with_kind(SpanKind::Producer)
             .with_attributes(attributes::sampled("create", Some("create"), about));
@@ -213,8 +262,9 @@ impl Spans {
 
     pub(crate) fn observe(&self, event: &Event) {
         match event {
-            Event::ChainCreated(about) => self.written(about, |traced| traced == Traced::Chain),
-            Event::JobCreated(about) => self.written(about, |traced| traced != Traced::Chain),
+            // Also that of its chain, which is created with its first job. The spans of its waits follow: see
+            // `find_blockers`.
+            Event::JobCreated(about) => self.written(about, |traced| !matches!(traced, Traced::Wait(_))),
             Event::JobUnblocked(about) => self.resolved(about),
             // An attempt has its own span.
             Event::JobCompleted(about, next) if about.worker.is_none() => {
@@ -234,7 +284,9 @@ impl Spans {
     /// trace of its own.
     pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Result<AttemptSpan, InvalidContext> {
         let parse = |trace| this.parse(trace).ok_or(InvalidContext);
-        let context = match about.trace.as_ref().map(parse).transpose()? {
+        // Jobs of a chain that is not sampled have no context of their own.
+        let stored = about.trace.as_ref().or(about.chain_trace.as_ref());
+        let context = match stored.map(parse).transpose()? {
             // The chain is not sampled. Its context is still current, so that the spans of the handler are not
             // sampled either.
             Some(parent) if !parent.is_sampled() => {
@@ -272,14 +324,44 @@ impl Spans {
 
     /// Ends the spans of a job that was written.
     fn written(&self, about: &About, is: impl Fn(Traced) -> bool) {
-        let is_unsampled = about.chain_trace.as_ref().is_some_and(is_unsampled);
-        if !is_unsampled || self.records_unsampled.load(Ordering::Relaxed) {
+        if self.may_be_open(about) {
             end_all(self.take(about.job, is), |_| {});
         }
     }
 
+    /// Whether spans of a new job may be open.
+    fn may_be_open(&self, about: &About) -> bool {
+        let is_unsampled = about.chain_trace.as_ref().is_some_and(is_unsampled);
+        !is_unsampled || self.records_unsampled.load(Ordering::Relaxed)
+    }
+
+    /// Links the waits of a job that was written to the chains that it waits for, and ends their spans. If this process did
+    /// not start all of these chains, returns a function that does the rest when the store has returned their contexts.
+    pub(crate) fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
+        if !self.may_be_open(about) {
+            return None;
+        }
+        let is_wait = |traced: Traced| matches!(traced, Traced::Wait(_));
+        let mut waits = Waits::new(self.take_with(about.job, is_wait), &about.blockers);
+        waits.link(|chain| lock(&self.started).get(&chain).cloned().flatten());
+        if waits.0.is_empty() {
+            return None;
+        }
+        Some(Box::new(move |found| {
+            waits.link(|chain| {
+                let blocker = found.iter().find(|blocker| blocker.chain == chain)?;
+                Some((parse(&blocker.trace)?, blocker.chain_type.clone()))
+            });
+        }))
+    }
+
     /// Removes and returns open spans of a job.
-    fn take(&self, job: JobId, is: impl Fn(Traced) -> bool) -> Vec<BoxedSpan> {
+    fn take(&self, job: JobId, is: impl Fn(Traced) -> bool) -> impl Iterator<Item = BoxedSpan> {
+        self.take_with(job, is).into_iter().map(|(_, span)| span)
+    }
+
+    /// Removes and returns open spans of a job, and what they are about.
+    fn take_with(&self, job: JobId, is: impl Fn(Traced) -> bool) -> Vec<(Traced, BoxedSpan)> {
         let mut open = lock(&self.open);
         let Some(spans) = open.remove(&job) else { return Vec::new() };
         let (taken, left): (Vec<_>, Vec<_>) = spans.into_iter().partition(|(traced, _)| is(*traced));
@@ -287,7 +369,7 @@ impl Spans {
         let dropped = if left.is_empty() { Vec::new() } else { open.update(job, |spans| *spans = left) };
         drop(open);
         end_all(dropped.into_iter().flatten().map(|(_, span)| span), |_| {});
-        taken.into_iter().map(|(_, span)| span).collect()
+        taken
     }
 
     /// Records that a job no longer waits: a span for each of its waits.
@@ -352,10 +434,13 @@ impl Spans {
 
 /// Changes and ends spans. An end runs the processors of the application, which may panic. If the other spans were dropped
 /// while that panic unwinds, a second panic would abort the process: so each panic is caught.
-fn end_all(spans: impl IntoIterator<Item = BoxedSpan>, mut change: impl FnMut(&mut BoxedSpan)) {
+pub(crate) fn end_all(spans: impl IntoIterator<Item = BoxedSpan>, mut change: impl FnMut(&mut BoxedSpan)) {
     for mut span in spans {
-        change(&mut span);
-        let _ = catch_unwind(AssertUnwindSafe(move || span.end()));
+        let change = &mut change;
+        let _ = catch_unwind(AssertUnwindSafe(move || {
+            change(&mut span);
+            span.end();
+        }));
     }
 }
 
@@ -394,8 +479,8 @@ impl Recorded {
 impl AttemptSpan {
     /// Makes the span current on this thread, also if it is not sampled: then the handler's own spans are not sampled
     /// either.
-    pub(crate) fn enter(&self) -> Box<dyn Any> {
-        Box::new(self.context.clone().attach())
+    pub(crate) fn attach(&self) -> ContextGuard {
+        self.context.clone().attach()
     }
 
     pub(crate) fn began(&self, stage: Stage) {

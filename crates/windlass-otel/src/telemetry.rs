@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -6,11 +5,12 @@ use opentelemetry::global::BoxedTracer;
 use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::{Span, Tracer, TracerProvider};
 use windlass_core::{
-    About, Activity, AttemptScope, BatchEnd, BatchStart, ChainId, Client, Ended, Event, Observer, Stage,
-    Store, TraceContext, Traced,
+    About, Activity, AttemptScope, BatchEnd, BatchStart, BlockersFound, ChainId, Client, Ended, Event,
+    Frequent, Observer, Stage, Store, TraceContext, Traced,
 };
 
 use crate::metrics::{BusySlot, Metrics};
+use crate::sampler::ChainSampler;
 use crate::spans::{AttemptSpan, InvalidContext, Spans};
 use crate::state::StateGauges;
 use crate::types::Types;
@@ -27,6 +27,7 @@ const SCOPE: &str = "windlass";
 pub struct Telemetry {
     metrics: Option<Arc<Metrics>>,
     spans: Option<Arc<Spans>>,
+    sampler: Option<ChainSampler>,
     meter: Option<Meter>,
     types: Arc<Types>,
 }
@@ -50,14 +51,28 @@ impl Telemetry {
     }
 
     /// Records spans with the tracers of this provider. The provider's sampler decides which chains are sampled. Use a
-    /// sampler that follows the decision of the parent span, like the default one. Otherwise, traces are incomplete.
+    /// sampler that follows the decision of the parent span, like the default one. Otherwise, traces are incomplete. If only
+    /// a part of the traces is sampled, use a [`ChainSampler`].
     #[must_use]
     pub fn traces<P>(mut self, provider: &P) -> Self
     where
         P: TracerProvider<Tracer: Tracer<Span: Span + Send + Sync + 'static> + Send + Sync + 'static>,
     {
         let tracer = BoxedTracer::new(Box::new(provider.tracer(SCOPE)));
-        self.spans = Some(Arc::new(Spans::new(tracer)));
+        self.spans = Some(Arc::new(Spans::new(tracer, self.sampler.clone())));
+        self
+    }
+
+    /// Asks this sampler about each new chain, without building its span. The provider passed to [`traces`](Self::traces)
+    /// must use a clone of this sampler. If it uses another kind of sampler, a warning is logged when it builds the first
+    /// sampled span, and from then on the provider decides. A `ChainSampler` with another ratio is not noticed: the one
+    /// passed here decides about chains. Call this before the observer is cloned.
+    #[must_use]
+    pub fn sampler(mut self, sampler: ChainSampler) -> Self {
+        if let Some(spans) = self.spans.as_mut().and_then(Arc::get_mut) {
+            spans.sampler = Some(sampler.clone());
+        }
+        self.sampler = Some(sampler);
         self
     }
 
@@ -116,6 +131,14 @@ impl Observer for Telemetry {
         self.spans.as_ref()?.batch(batch)
     }
 
+    fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
+        self.spans.as_ref()?.find_blockers(about)
+    }
+
+    fn wants(&self, _: Frequent) -> bool {
+        false
+    }
+
     fn measure(&self, activity: &Activity) {
         if let Some(metrics) = &self.metrics {
             metrics.measure(activity);
@@ -127,7 +150,7 @@ impl Observer for Telemetry {
         if let (Some(metrics), Some(Err(InvalidContext))) = (&self.metrics, &span) {
             metrics.context_invalid();
         }
-        let slot = self.metrics.as_ref().map(|metrics| Metrics::attempt(metrics, about));
+        let slot = self.metrics.as_ref().map(|metrics| metrics.attempt(about));
         Some(Box::new(Scope { slot, span: span.and_then(Result::ok) }))
     }
 }
@@ -140,8 +163,9 @@ struct Scope {
 }
 
 impl AttemptScope for Scope {
-    fn enter(&self) -> Option<Box<dyn Any>> {
-        self.span.as_ref().map(AttemptSpan::enter)
+    fn within(&self, poll: &mut dyn FnMut()) {
+        let _attached = self.span.as_ref().map(AttemptSpan::attach);
+        poll();
     }
 
     fn began(&self, stage: Stage) {

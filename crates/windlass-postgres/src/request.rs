@@ -56,7 +56,7 @@ impl NewJobs {
         self.keep_completed.push(Some(span(chain.retention.completed)));
         self.keep_failed.push(Some(span(chain.retention.failed)));
         self.keep_cancelled.push(Some(span(chain.retention.cancelled)));
-        self.chain_traces.push(chain.trace.as_ref().map(ToString::to_string));
+        self.chain_traces.push(chain.trace.as_ref().map(|trace| trace.as_str().to_owned()));
     }
 
     pub(crate) fn push_next(&mut self, next: &NextJob) {
@@ -83,12 +83,12 @@ impl NewJobs {
         self.priorities.push(Some(job.priority.into()));
         self.max_attempts.push(job.max_attempts.map(i64::from));
         self.on_blocker_failure.push(enum_text(job.on_blocker_failure));
-        self.traces.push(job.trace.as_ref().map(ToString::to_string));
+        self.traces.push(job.trace.as_ref().map(|trace| trace.as_str().to_owned()));
         let number = number(self.ids.len());
         for blocker in &job.blockers {
             self.blocked.push(Some(number));
             self.blockers.push(Some(*blocker.chain.as_uuid()));
-            self.blocker_traces.push(blocker.trace.as_ref().map(ToString::to_string));
+            self.blocker_traces.push(blocker.trace.as_ref().map(|trace| trace.as_str().to_owned()));
         }
     }
 

@@ -356,7 +356,8 @@ macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl<P: Provider> Store for PostgresStore<P> {
             fn capabilities(&self) -> Capabilities {
-                Capabilities::all()
+                // Each connection has its own process.
+                Capabilities::all().in_parallel()
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

@@ -75,7 +75,7 @@ impl BehaviorFixture for Postgres {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().in_parallel()
     }
 
     fn has_hints(&self) -> bool {

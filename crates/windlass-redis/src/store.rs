@@ -24,7 +24,10 @@ use crate::script::{Answer, Call, Scripts, Text, send};
 use crate::wire::Payloads;
 
 /// Capabilities of a [`RedisStore`]: all except transactions.
-pub const CAPABILITIES: Capabilities = Capabilities::CORE
+pub const CAPABILITIES: Capabilities = UNORDERED.ordered();
+
+/// Capabilities of a store whose creations wait for replicas, on a connection of their own.
+const UNORDERED: Capabilities = Capabilities::CORE
     .with(Capability::Exchange)
     .with(Capability::NextDue)
     .with(Capability::Outside)
@@ -280,7 +283,7 @@ macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl Store for RedisStore {
             fn capabilities(&self) -> Capabilities {
-                CAPABILITIES
+                if self.wait.is_some() { UNORDERED } else { CAPABILITIES }
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

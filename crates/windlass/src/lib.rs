@@ -125,8 +125,8 @@ pub mod notifier {
 pub mod observer {
     #[doc(inline)]
     pub use windlass_core::{
-        About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, Buffered, Event, Log,
-        NoObserver, Observer, StoreCall, Traced,
+        About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, BlockerTrace,
+        BlockersFound, Buffered, Event, Frequent, Log, NoObserver, Observer, StoreCall, Traced,
     };
 }
 

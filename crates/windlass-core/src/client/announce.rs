@@ -5,10 +5,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::Dispatcher;
 use super::store_time::StoreTime;
 use super::trace::{RequestedJob, RequestedTraces, not_created};
 use super::watch::{Fate, Written};
+use super::{Dispatcher, Wanted};
 use crate::command::{Created, NewChain};
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::TypeName;
@@ -43,7 +43,7 @@ pub(crate) struct Announcements {
 #[derive(Clone)]
 struct Committed {
     dispatcher: Arc<Dispatcher>,
-    is_watched: bool,
+    wanted: Wanted,
     /// When the write was announced. All its events have this time.
     at: Timestamp,
 }
@@ -104,11 +104,27 @@ impl Announcements {
     /// Creates an empty list for writes that are committed. Observers receive the events while they are announced, before
     /// [`send`](Self::send) publishes the hints.
     pub(crate) fn committed(dispatcher: &Dispatcher) -> Self {
-        let (is_observed, is_watched) = dispatcher.wants_events();
-        let committed = if is_observed { dispatcher.weak().upgrade() } else { None };
-        let committed =
-            committed.map(|dispatcher| Committed { at: dispatcher.now(), dispatcher, is_watched });
+        let wanted = dispatcher.wants_events();
+        let committed = if wanted.is_any() { dispatcher.weak().upgrade() } else { None };
+        let committed = committed.map(|dispatcher| Committed { at: dispatcher.now(), dispatcher, wanted });
         Self { unobserved: committed.is_none(), committed, ..Self::default() }
+    }
+
+    /// Creates a list of jobs that were scheduled, with the times at which they are due.
+    pub(super) fn scheduled(jobs: impl Iterator<Item = (TypeName, Timestamp)>) -> Self {
+        let notes = jobs.map(|(job_type, due_at)| Note::Scheduled(job_type, due_at)).collect();
+        Self { unobserved: true, notes, ..Self::default() }
+    }
+
+    /// Removes the latest note if it schedules a job, and returns that job.
+    pub(super) fn withhold(&mut self) -> Option<(TypeName, Timestamp)> {
+        match self.notes.pop()? {
+            Note::Scheduled(job_type, due_at) => Some((job_type, due_at)),
+            other => {
+                self.notes.push(other);
+                None
+            }
+        }
     }
 
     /// Announces everything after the commit, then runs the commit hooks.
@@ -119,12 +135,12 @@ impl Announcements {
         let mut scheduled = BTreeMap::<TypeName, (u32, Timestamp)>::new();
         let (mut others, mut failed, mut hooks, mut resolve) = (Vec::new(), Vec::new(), Vec::new(), None);
         let mut schedules_changed = false;
-        let mut is_watched = None;
+        let mut wanted = None;
         for note in self.notes {
             match note {
                 Note::Event(event) => {
-                    let is_watched = *is_watched.get_or_insert_with(|| dispatcher.is_watched());
-                    dispatcher.report(&event, is_watched);
+                    let wanted = *wanted.get_or_insert_with(|| dispatcher.wants_events());
+                    dispatcher.report(&event, wanted);
                 }
                 Note::Scheduled(job_type, due_at) => {
                     let entry = scheduled.entry(job_type).or_insert((0, due_at));
@@ -295,7 +311,7 @@ impl Announcements {
     pub(crate) fn traced(&mut self, traces: RequestedTraces) {
         if self.committed.is_some() {
             // The events have been passed on, and a committed write is not rolled back.
-            drop(traces.into_jobs());
+            traces.forget();
         } else if self.unobserved {
             // An observer was switched on after the transaction had begun. It was asked for the contexts, but no event
             // follows, so the drop notifies it.
@@ -321,7 +337,7 @@ impl Announcements {
 
     fn event(&mut self, event: Event) {
         match &self.committed {
-            Some(committed) => committed.dispatcher.report(&event, committed.is_watched),
+            Some(committed) => committed.dispatcher.report(&event, committed.wanted),
             None if self.unobserved => {}
             None => self.notes.push(Note::Event(Box::new(event))),
         }

@@ -10,8 +10,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
+use super::blockers::Blockers;
+use super::closing::{Closing, Closings};
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
+use super::expect::{Expectation, IdleWorker, IdleWorkers};
 use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::outbox::Outbox;
@@ -20,10 +23,10 @@ use super::trace::RequestedJob;
 use crate::command::{Existing, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
-use crate::name::{ErrorText, TraceContext};
+use crate::name::{ErrorText, TraceContext, TypeName};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
 use crate::observer::{
-    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Observer, StoreCall, Traced,
+    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Frequent, Observer, StoreCall, Traced,
 };
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
@@ -53,6 +56,9 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// The events that observers may do without, in the order of [`Dispatcher::read`].
+const FREQUENT: [Frequent; 3] = [Frequent::ChainCreated, Frequent::AttemptStarted, Frequent::JobCompleted];
+
 /// Whether observers are removed at compile time. `cargo xtask bench telemetry` builds the core once like this, to measure
 /// what observers cost if there are none.
 const REMOVED: bool = cfg!(windlass_unobserved);
@@ -64,17 +70,39 @@ pub(crate) struct Dispatcher {
     observers: Observers,
     /// The observers that the application added. The others only log, and need not be measured for.
     added: Observers,
+    /// Whether one of those reads the events in [`FREQUENT`].
+    read: [bool; FREQUENT.len()],
     time: Arc<StoreTime>,
     hints: Outbox<Message>,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
     events: Outbox<Message>,
     interest: Interest,
+    blockers: Blockers,
     dependents: Dependents,
     pub(super) closed_runs: ClosedRuns,
     failures: Arc<Failures>,
+    idle_workers: IdleWorkers,
+    closings: Closings,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
     this: Weak<Self>,
+}
+
+/// Who wants events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Whether there may be a subscriber.
+    pub(crate) is_watched: bool,
+    /// Whether events are logged.
+    is_logged: bool,
+    /// Whether an observer of the application wants them.
+    is_observed: bool,
+}
+
+impl Wanted {
+    pub(crate) const fn is_any(self) -> bool {
+        self.is_watched || self.is_logged || self.is_observed
+    }
 }
 
 /// A message to a task that publishes hints.
@@ -92,17 +120,22 @@ impl Dispatcher {
         store: AnyStore,
     ) -> Arc<Self> {
         let observers = std::iter::once(log).chain(added.iter().cloned()).collect();
+        let read = FREQUENT.map(|event| added.iter().any(|observer| reads(observer, event)));
         Arc::new_cyclic(|dispatcher| Self {
             interest: Interest::new(Arc::clone(&notifier)),
+            blockers: Blockers::new(store.clone()),
             dependents: Dependents::new(store.clone(), dispatcher.clone()),
             closed_runs: ClosedRuns::new(store, dispatcher.clone()),
             notifier,
             observers,
             added: added.into(),
+            read,
             time: Arc::new(StoreTime::new()),
             hints: Outbox::new(WAITING_MAX),
             events: Outbox::new(WAITING_MAX),
             failures: Arc::default(),
+            idle_workers: IdleWorkers::default(),
+            closings: Closings::default(),
             unsent: Arc::default(),
             this: dispatcher.clone(),
         })
@@ -118,15 +151,30 @@ impl Dispatcher {
         (!REMOVED && self.observers.iter().any(is_on)) || self.is_watched()
     }
 
-    /// Whether any observer or subscriber wants events, and whether a subscriber does.
-    pub(crate) fn wants_events(&self) -> (bool, bool) {
-        let is_watched = self.is_watched();
-        (is_watched || (!REMOVED && self.observers.iter().any(is_on)), is_watched)
+    /// Returns who wants events.
+    pub(crate) fn wants_events(&self) -> Wanted {
+        Wanted {
+            is_watched: self.is_watched(),
+            is_logged: !REMOVED && self.observers.first().is_some_and(is_on),
+            is_observed: self.is_measured(),
+        }
     }
 
     /// Whether an observer of the application wants activities and attempts.
     pub(crate) fn is_measured(&self) -> bool {
         !REMOVED && self.added.iter().any(is_on)
+    }
+
+    /// Whether anybody reads this event.
+    pub(crate) fn wants(&self, event: Frequent, wanted: Wanted) -> bool {
+        let [is_chain_read, is_start_read, is_end_read] = self.read;
+        let is_read = match event {
+            Frequent::ChainCreated => is_chain_read,
+            Frequent::AttemptStarted => is_start_read,
+            Frequent::JobCompleted => is_end_read,
+        };
+        let is_logged = || wanted.is_logged && self.observers.first().is_some_and(|log| reads(log, event));
+        wanted.is_watched || is_read || is_logged()
     }
 
     /// Returns the store's time, as far as this client knows it.
@@ -171,6 +219,9 @@ impl Dispatcher {
     /// Returns the scopes of an attempt that starts now.
     pub(crate) fn attempt(&self, about: &About) -> Few<Box<dyn AttemptScope>> {
         let mut scopes = Few::default();
+        if REMOVED {
+            return scopes;
+        }
         each_on(&self.added, |observer| scopes.extend(observer.attempt(about)));
         scopes
     }
@@ -193,17 +244,33 @@ impl Dispatcher {
 
     /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
-        self.report(event, self.is_watched());
+        let is_watched = self.is_watched();
+        self.report(event, Wanted { is_watched, is_logged: true, is_observed: true });
     }
 
-    /// Like [`observe`](Self::observe), for a caller that has checked whether there may be a subscriber: the check is not
-    /// free, and a batch has many events.
-    pub(crate) fn report(&self, event: &Event, is_watched: bool) {
+    /// Like [`observe`](Self::observe), for a caller that has checked who wants events: the check is not free, and a batch
+    /// has many events.
+    pub(crate) fn report(&self, event: &Event, wanted: Wanted) {
         if !REMOVED {
-            each(&self.observers, |observer| observer.observe(event));
+            let observers = if wanted.is_logged { &self.observers } else { &self.added };
+            each(observers, |observer| observer.observe(event));
+            if let Event::JobCreated(about) = event
+                && !about.blockers.is_empty()
+            {
+                self.find_blockers(about);
+            }
         }
-        if is_watched {
+        if wanted.is_watched {
             self.publish_message(EventMessage::of(event));
+        }
+    }
+
+    /// Queries the trace contexts of a new job's blockers for the observers that request them.
+    fn find_blockers(&self, about: &About) {
+        let mut callbacks = Vec::new();
+        each_on(&self.added, |observer| callbacks.extend(observer.find_blockers(about)));
+        if !callbacks.is_empty() {
+            self.blockers.find(&about.blockers, callbacks);
         }
     }
 
@@ -263,7 +330,7 @@ impl Dispatcher {
     /// its own span.
     pub(super) fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let mut answer = None;
-        each(&self.observers, |observer| {
+        each(&self.added, |observer| {
             let context = observer.trace_context(traced, about);
             answer = answer.take().or(context);
         });
@@ -272,7 +339,7 @@ impl Dispatcher {
 
     /// Notifies the observers that the items they were asked about were not written.
     pub(super) fn untrace(&self, job: &RequestedJob) {
-        job.each(|traced, about| each(&self.observers, |observer| observer.rolled_back(traced, about)));
+        job.each(|traced, about| each(&self.added, |observer| observer.rolled_back(traced, about)));
     }
 
     /// Notifies the observers that the items they were asked about were not written, because a chain with the same key
@@ -280,13 +347,13 @@ impl Dispatcher {
     pub(super) fn existed(&self, job: &RequestedJob, existing: &Existing) {
         let (chain, trace) = (existing.chain, existing.trace.as_ref());
         job.each(|traced, about| {
-            each(&self.observers, |observer| observer.existed(traced, about, chain, trace));
+            each(&self.added, |observer| observer.existed(traced, about, chain, trace));
         });
     }
 
     /// Notifies the observers that no event will report the items they were asked about.
     pub(super) fn unreported(&self, job: &RequestedJob) {
-        job.each(|traced, about| each(&self.observers, |observer| observer.unreported(traced, about)));
+        job.each(|traced, about| each(&self.added, |observer| observer.unreported(traced, about)));
     }
 
     /// Publishes hints in the background, in order. Call this only after the commit.
@@ -312,6 +379,31 @@ impl Dispatcher {
         }
     }
 
+    /// Registers the worker of a loop that runs on the current runtime, for [`expect`](Self::expect).
+    pub(crate) fn idle_worker(&self, types: Vec<TypeName>) -> Arc<IdleWorker> {
+        self.idle_workers.add(types)
+    }
+
+    /// Wakes a worker of this client that waits for jobs of `chains`, whose creation was sent to the store.
+    pub(super) fn expect(&self, chains: &[NewChain]) -> Option<Arc<Expectation>> {
+        self.idle_workers.wake(chains, self)
+    }
+
+    /// Registers a wait for a chain, which [`closing`](Self::closing) wakes.
+    pub(super) fn wait_for_closing(&self, chain: ChainId) -> Closing<'_> {
+        self.closings.wait(chain)
+    }
+
+    /// Returns the number of chains that this client waits for and may close itself.
+    pub(super) fn closings(&self) -> usize {
+        self.closings.count()
+    }
+
+    /// Wakes the waits of this client for chains whose closing was sent to the store.
+    pub(crate) fn closing(&self, chains: impl Iterator<Item = ChainId>) {
+        self.closings.wake(chains);
+    }
+
     /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.
     pub(crate) async fn subscribe(&self, topics: Vec<Topic>) -> Option<Subscription> {
         self.subscribe_within(NOTIFIER_TIMEOUT, topics).await.ok()
@@ -330,7 +422,7 @@ impl Dispatcher {
 
     /// Whether the worker should query the store for jobs of this type. Returns `true` if the notifier fails
     /// or does not answer in time: a needless query is cheap, a missed one delays jobs.
-    pub(crate) async fn claim_wake(&self, job_type: crate::name::TypeName) -> bool {
+    pub(crate) async fn claim_wake(&self, job_type: TypeName) -> bool {
         let claim = catch_panic("notifier", async { self.notifier.claim_wake(job_type).await });
         !matches!(timeout(CLAIM_TIMEOUT, claim).await, Ok(Ok(Ok(false))))
     }
@@ -353,6 +445,7 @@ impl Dispatcher {
     pub(super) async fn flush(&self, limit: Duration) {
         let events = async {
             // First, because this may publish events.
+            self.blockers.flush().await;
             self.dependents.flush().await;
             self.closed_runs.flush().await;
             self.events.flush(Message::Flush).await;
@@ -469,6 +562,11 @@ type Observers = Arc<[Arc<dyn Observer>]>;
 /// Whether an observer wants events. An observer that panics here counts as on: its other panics are caught too.
 fn is_on(observer: &Arc<dyn Observer>) -> bool {
     catch_unwind(AssertUnwindSafe(|| observer.is_on())).unwrap_or(true)
+}
+
+/// Whether an observer reads this event.
+fn reads(observer: &Arc<dyn Observer>, event: Frequent) -> bool {
+    catch_unwind(AssertUnwindSafe(|| observer.wants(event))).unwrap_or(true)
 }
 
 /// Calls each observer that wants events.

@@ -2,12 +2,13 @@
 
 use std::future::Future;
 
+use super::outside::Queried;
 use super::send::{BusyRetries, Repeat, send};
 use super::trace::Why;
 use super::{Announcements, Client, Dispatcher, InTx, Shared, outside, start};
 use crate::command::{Created, NewChain, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{JobRecord, Status};
+use crate::record::Status;
 use crate::store::{BoxFuture, Store, Transactional};
 
 /// A client or a transaction that executes commands.
@@ -91,7 +92,7 @@ pub(super) trait DynExecutor: Send {
     fn create_one(&mut self, new: NewChain) -> BoxFuture<'_, Result<Created>>;
 
     /// Ends a job that the caller has queried. Returns the status of its chain.
-    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>>;
+    fn complete(&mut self, job: Queried, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>>;
 }
 
 /// Starts of concurrent callers share a write. See [`Client::start`].
@@ -105,7 +106,7 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
             match self.create_shared(new).await {
                 Ok(created) => {
                     let missing = Why::of(&created).map(|why| (chain, why));
-                    drop(dispatcher.retain_written(traces, missing.as_slice()).into_jobs());
+                    dispatcher.retain_written(traces, missing.as_slice()).forget();
                     Ok(created)
                 }
                 Err(error) => {
@@ -116,7 +117,7 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
         })
     }
 
-    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+    fn complete(&mut self, job: Queried, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
         Box::pin(outside::complete(*self, job, steps))
     }
 }
@@ -129,7 +130,7 @@ impl<S: Transactional> DynExecutor for InTx<'_, S> {
         })
     }
 
-    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+    fn complete(&mut self, job: Queried, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
         Box::pin(outside::complete(self, job, steps))
     }
 }
@@ -139,7 +140,7 @@ impl<E: DynExecutor> DynExecutor for &mut E {
         (**self).create_one(new)
     }
 
-    fn complete(&mut self, job: JobRecord, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
+    fn complete(&mut self, job: Queried, steps: Vec<Step>) -> BoxFuture<'_, Result<Status>> {
         (**self).complete(job, steps)
     }
 }

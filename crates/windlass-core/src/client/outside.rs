@@ -13,11 +13,12 @@ use crate::command::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, RequestId};
 use crate::job::Job;
+use crate::name::TraceContext;
 use crate::observer::About;
 use crate::payload::Payload;
-use crate::record::{JobRecord, Status};
+use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::BoxFuture;
-use crate::time::Millis;
+use crate::time::{Millis, Timestamp};
 use crate::worker::{BoxError, ContinuationOf, carry, error_text};
 
 /// A chain's current job, to be ended without a worker. See [`Client::step`](crate::Client::step).
@@ -53,7 +54,14 @@ use crate::worker::{BoxError, ContinuationOf, carry, error_text};
 #[must_use = "this only queries the job: convert it with `of`, then complete it"]
 pub struct Outside<'c> {
     to: Destination<'c>,
+    queried: Queried,
+}
+
+/// The current job of a chain, and what observers learn about the chain.
+pub(super) struct Queried {
     job: JobRecord,
+    chain_trace: Option<TraceContext>,
+    chain_created_at: Timestamp,
 }
 
 /// A chain's current job of type `J`, to be completed, continued or failed without a worker.
@@ -82,20 +90,22 @@ pub struct NoMore;
 
 impl<'c> Outside<'c> {
     pub(super) async fn query(mut on: impl Executor + DynExecutor + 'c, chain: ChainRef) -> Result<Self> {
-        let job = stored(&mut on, &chain).await?.latest;
-        Ok(Self { to: Destination(Box::new(on)), job })
+        let ChainRecord { latest: job, trace: chain_trace, created_at: chain_created_at, .. } =
+            stored(&mut on, &chain).await?;
+        let queried = Queried { job, chain_trace, chain_created_at };
+        Ok(Self { to: Destination(Box::new(on)), queried })
     }
 
     /// Returns the job as it was when [`step`](crate::Client::step) queried it.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
-        &self.job
+        &self.queried.job
     }
 
     /// Whether the job is of type `J`.
     #[must_use]
     pub fn is<J: Job>(&self) -> bool {
-        is_of::<J>(&self.job.job_type)
+        is_of::<J>(&self.queried.job.job_type)
     }
 
     /// Converts this to a step of type `J` and decodes the job's input.
@@ -104,7 +114,7 @@ impl<'c> Outside<'c> {
     ///
     /// [`ErrorKind::Invalid`] if the job is of another type, or if its input cannot be decoded.
     pub fn of<J: Job>(self) -> Result<OutsideStep<'c, J>> {
-        let input = narrow(&self.job)?;
+        let input = narrow(&self.queried.job)?;
         Ok(OutsideStep { outside: self, input })
     }
 
@@ -118,7 +128,7 @@ impl<'c, J: Job> OutsideStep<'c, J> {
     /// Returns the job as it was when [`step`](crate::Client::step) queried it.
     #[must_use]
     pub const fn job(&self) -> &JobRecord {
-        &self.outside.job
+        &self.outside.queried.job
     }
 
     /// Returns the job's input.
@@ -233,15 +243,22 @@ impl<'c, J: 'c> IntoFuture for Completion<'c, J> {
     type IntoFuture = BoxFuture<'c, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { outside: Outside { to: Destination(mut executor), job }, steps, .. } = self;
-        Box::pin(async move { executor.complete(job, steps?).await })
+        let Self { outside: Outside { to: Destination(mut executor), queried }, steps, .. } = self;
+        Box::pin(async move { executor.complete(queried, steps?).await })
     }
 }
 
 /// Applies the steps with one command. If the reply is lost, the command is repeated with the same request
 /// id, by which the store recognizes it.
-pub(super) async fn complete(mut on: impl Executor, job: JobRecord, mut steps: Vec<Step>) -> Result<Status> {
-    let about = About::of(on.dispatcher().now(), &job);
+pub(super) async fn complete(
+    mut on: impl Executor,
+    queried: Queried,
+    mut steps: Vec<Step>,
+) -> Result<Status> {
+    let Queried { job, chain_trace, chain_created_at } = queried;
+    let mut about = About::of(on.dispatcher().now(), &job);
+    about.chain_age = Some(about.at.since(chain_created_at));
+    about.shared_mut().chain_trace = chain_trace;
     let traces = on.dispatcher().request_step_traces(&mut steps, &about);
     let request = CompleteFromOutside { request: RequestId::new(), job: job.id, version: job.version, steps };
     let reply = on.execute(&request).await;
@@ -311,13 +328,13 @@ fn why(job: &JobRecord, reply: Result<CompleteFromOutsideReply>) -> Error {
 
 impl fmt::Debug for Outside<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outside").field("job", &self.job).finish_non_exhaustive()
+        f.debug_struct("Outside").field("job", &self.queried.job).finish_non_exhaustive()
     }
 }
 
 impl<J> fmt::Debug for OutsideStep<'_, J> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutsideStep").field("job", &self.outside.job).finish_non_exhaustive()
+        f.debug_struct("OutsideStep").field("job", &self.outside.queried.job).finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,9 @@
 //! [`BusyRetries`] limits the retries of a command that found a row locked by another transaction: about one
 //! second.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
@@ -68,6 +71,19 @@ fn in_doubt(error: Error, lost: Option<Error>) -> Error {
 /// command may still have taken effect.
 pub(crate) async fn answered<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
     answered_within(ANSWER_LIMIT, call).await
+}
+
+/// Awaits a call. If it is not answered immediately, calls `then` once it is on its way.
+pub(crate) async fn once_sent<T>(call: impl Future<Output = T>, then: impl FnOnce()) -> T {
+    let mut call = pin!(call);
+    // A store sends a command when its future is first polled.
+    match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => {
+            then();
+            call.await
+        }
+    }
 }
 
 /// Like [`answered`], with another timeout.

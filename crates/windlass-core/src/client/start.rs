@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::batch::{Batcher, batches};
 use super::executor::Executor;
 use super::plan::{Destination, Plan, Start};
-use super::send::{BusyRetries, send};
+use super::send::{BusyRetries, once_sent, send};
 use super::trace::not_created;
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
@@ -13,6 +13,7 @@ use crate::command::{Create, Created, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::Entry;
 use crate::observer::Activity;
+use crate::record::Status;
 use crate::store::{BoxFuture, Store};
 
 impl<'c, J: Entry> IntoFuture for Start<'c, J> {
@@ -67,8 +68,16 @@ async fn create_batch<S: Store + ?Sized>(
     let request = Create { chains };
     let items = request.chains.len();
     dispatcher.measure(|| Activity::Flushed { batch: "start", items });
-    let call = send(store, &request);
-    let created = match dispatcher.measured(Create::NAME, |_| items, call).await {
+    let (is_ordered, mut expectation) = (store.capabilities().is_ordered(), None);
+    let call = dispatcher.measured(Create::NAME, |_| items, send(store, &request));
+    let reply = once_sent(call, || {
+        // An acquire that is sent now finds the jobs.
+        if is_ordered {
+            expectation = dispatcher.expect(&request.chains);
+        }
+    });
+    let reply = reply.await;
+    let created = match reply {
         Ok(reply) => reply.chains,
         // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
         // in a separate batch, so that only that chain fails.
@@ -78,10 +87,20 @@ async fn create_batch<S: Store + ?Sized>(
         Err(error) => return Err(error),
     };
     let mut announcements = Announcements::committed(dispatcher);
+    let mut withheld = Vec::new();
     for (new, created) in request.chains.iter().zip(&created) {
         announcements.created(new, created);
+        // A job that is not pending has no hint.
+        if matches!(created, Created::New { job, .. } if job.status == Status::Pending)
+            && expectation.as_ref().is_some_and(|expectation| expectation.withholds(new.id))
+        {
+            withheld.extend(announcements.withhold().map(|(job_type, due_at)| (new.id, job_type, due_at)));
+        }
     }
     announcements.send(dispatcher);
+    if let Some(expectation) = expectation {
+        expectation.created(withheld);
+    }
     Ok(created)
 }
 

@@ -15,16 +15,28 @@ use crate::time::Timestamp;
 #[derive(Debug, Default)]
 #[must_use = "the observers must learn what became of the items"]
 pub(crate) struct RequestedTraces {
-    jobs: Vec<RequestedJob>,
+    jobs: Vec<Requested>,
+    /// The types of the jobs and of their chains. Most calls have one pair.
+    types: Vec<(TypeName, TypeName)>,
     dispatcher: Weak<Dispatcher>,
 }
 
-/// A job for which trace contexts were requested. Most are written, and then nobody reads this: so it is small.
+/// A job for which trace contexts were requested.
 #[derive(Debug)]
 pub(crate) struct RequestedJob {
+    requested: Requested,
+    types: (TypeName, TypeName),
+}
+
+/// A job for which trace contexts were requested, without its types. Most are written, and then nobody reads this: so it is
+/// small, and cheap to make.
+#[derive(Debug)]
+struct Requested {
     at: Timestamp,
-    job: (JobId, TypeName),
-    chain: (ChainId, TypeName),
+    job: JobId,
+    chain: ChainId,
+    /// The position of its types.
+    types: usize,
     /// Whether a context was requested for the chain that the job starts.
     has_chain: bool,
     /// Whether a context was requested for the job itself.
@@ -48,34 +60,56 @@ pub(super) enum Why<'a> {
 }
 
 impl RequestedTraces {
+    /// Forgets the jobs. Sends no notification.
+    pub(super) fn forget(mut self) {
+        self.jobs.clear();
+    }
+
     /// Returns the jobs. Dropping them sends no notification.
     pub(super) fn into_jobs(mut self) -> Vec<RequestedJob> {
-        std::mem::take(&mut self.jobs)
+        let jobs = std::mem::take(&mut self.jobs);
+        jobs.into_iter().filter_map(|requested| self.with_types(requested)).collect()
     }
-}
 
-impl RequestedJob {
-    fn new(about: &About) -> Self {
-        Self {
+    fn with_types(&self, requested: Requested) -> Option<RequestedJob> {
+        let types = self.types.get(requested.types)?.clone();
+        Some(RequestedJob { requested, types })
+    }
+
+    /// Adds a job. Nothing has been requested for it yet.
+    fn plan(&mut self, about: &About) -> Requested {
+        let is_new =
+            |(job, chain): &(TypeName, TypeName)| *job != about.job_type || *chain != about.chain_type;
+        if self.types.last().is_none_or(is_new) {
+            self.types.push((about.job_type.clone(), about.chain_type.clone()));
+        }
+        Requested {
             at: about.at,
-            job: (about.job, about.job_type.clone()),
-            chain: (about.chain, about.chain_type.clone()),
+            job: about.job,
+            chain: about.chain,
+            types: self.types.len() - 1,
             has_chain: false,
             has_job: false,
             waits: Vec::new(),
         }
     }
+}
 
+impl RequestedJob {
     /// Calls `call` with each item, in the order of the requests.
     pub(super) fn each(&self, mut call: impl FnMut(Traced, &About)) {
-        let about = About::new(self.at, Arc::new(AboutJob::new(self.job.clone(), self.chain.clone())));
-        let chain = self.has_chain.then_some(Traced::Chain);
-        let job = self.has_job.then_some(Traced::Job);
-        let waits = self.waits.iter().map(|chain| Traced::Wait(*chain));
+        let Requested { at, job, chain, has_chain, has_job, waits, .. } = &self.requested;
+        let (job_type, chain_type) = self.types.clone();
+        let about = About::new(*at, Arc::new(AboutJob::new((*job, job_type), (*chain, chain_type))));
+        let chain = has_chain.then_some(Traced::Chain);
+        let job = has_job.then_some(Traced::Job);
+        let waits = waits.iter().map(|chain| Traced::Wait(*chain));
         chain.into_iter().chain(job).chain(waits).for_each(|traced| call(traced, &about));
     }
+}
 
-    fn is_empty(&self) -> bool {
+impl Requested {
+    const fn is_empty(&self) -> bool {
         !self.has_chain && !self.has_job && self.waits.is_empty()
     }
 }
@@ -85,7 +119,9 @@ impl Drop for RequestedTraces {
         if !self.jobs.is_empty()
             && let Some(dispatcher) = self.dispatcher.upgrade()
         {
-            self.jobs.iter().for_each(|job| dispatcher.unreported(job));
+            for job in std::mem::take(&mut self.jobs) {
+                self.with_types(job).iter().for_each(|job| dispatcher.unreported(job));
+            }
         }
     }
 }
@@ -173,14 +209,19 @@ impl Dispatcher {
         missing: &[Unreported<'_>],
     ) -> RequestedTraces {
         if !missing.is_empty() {
-            traces.jobs.retain(|job| !self.is_missing(job, missing));
+            for requested in std::mem::take(&mut traces.jobs) {
+                let Some(job) = traces.with_types(requested) else { continue };
+                if !self.is_missing(&job, missing) {
+                    traces.jobs.push(job.requested);
+                }
+            }
         }
         traces
     }
 
     /// Whether the job's chain is in `missing`. If so, notifies the observers.
     pub(super) fn is_missing(&self, job: &RequestedJob, missing: &[Unreported<'_>]) -> bool {
-        let is_its = |(chain, _): &&Unreported<'_>| *chain == job.chain.0;
+        let is_its = |(chain, _): &&Unreported<'_>| *chain == job.requested.chain;
         let Some((_, why)) = missing.iter().find(is_its) else { return false };
         match why {
             Why::Existed(existing) => self.existed(job, existing),
@@ -194,9 +235,11 @@ impl Dispatcher {
     /// announced.
     pub(crate) fn settled(&self, traces: RequestedTraces, outcome: &Outcome, settled: &Settled) {
         match settled {
+            // Most outcomes create nothing.
+            Settled::Applied(_) if traces.jobs.is_empty() => drop(traces),
             Settled::Applied(applied) => {
                 let missing = not_created(outcome.carried(), &applied.created);
-                drop(self.retain_written(traces, &missing).into_jobs());
+                self.retain_written(traces, &missing).forget();
             }
             // The reply of the first call was lost, and with it which of the chains are new.
             _ => drop(traces),
@@ -204,7 +247,7 @@ impl Dispatcher {
     }
 
     fn no_traces(&self) -> RequestedTraces {
-        RequestedTraces { jobs: Vec::new(), dispatcher: self.weak() }
+        RequestedTraces { jobs: Vec::new(), types: Vec::new(), dispatcher: self.weak() }
     }
 
     fn fill_end(
@@ -223,7 +266,7 @@ impl Dispatcher {
                 ..AboutJob::new(job, (about.chain, about.chain_type.clone()))
             };
             let mut about = About::new(about.at, Arc::new(planned));
-            let planned = RequestedJob::new(&about);
+            let planned = traces.plan(&about);
             self.fill_job(&mut next.job, &mut about, planned, traces);
         }
     }
@@ -247,7 +290,7 @@ impl Dispatcher {
             shared.job_type.clone_from(&new.job.job_type);
             shared.chain_type.clone_from(&new.job.job_type);
         }
-        let mut job = RequestedJob::new(about);
+        let mut job = traces.plan(about);
         job.has_chain = self.fill(&mut new.trace, Traced::Chain, about);
         about.shared_mut().chain_trace.clone_from(&new.trace);
         self.fill_job(&mut new.job, about, job, traces);
@@ -257,7 +300,7 @@ impl Dispatcher {
         &self,
         new: &mut NewJob,
         about: &mut About,
-        mut job: RequestedJob,
+        mut job: Requested,
         traces: &mut RequestedTraces,
     ) {
         job.has_job = self.fill(&mut new.trace, Traced::Job, about);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::closing::Closing;
 use super::commands::{output_of, stored};
 use super::send::send;
 use super::{Batcher, Client, Dispatcher};
@@ -138,22 +139,17 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
 
     /// Waits for the chain to close and returns its record.
     pub(crate) async fn run(self) -> Result<ChainRecord> {
-        self.run_since(Instant::now(), None).await
+        self.run_since(Instant::now(), Prepared::default()).await
     }
 
     /// Like [`run`](Self::run), with the timeout counted from `began`.
     ///
-    /// A caller that subscribed before it created the chain passes that subscription. The first query is then
-    /// skipped: the chain cannot have closed before the subscription was active.
-    pub(crate) async fn run_since(
-        self,
-        began: Instant,
-        subscription: Option<Subscription>,
-    ) -> Result<ChainRecord> {
+    /// A caller that prepared the wait before it created the chain passes what it has prepared.
+    pub(crate) async fn run_since(self, began: Instant, prepared: Prepared<'_>) -> Result<ChainRecord> {
         // Biased: if the chain is found closed at the moment of the deadline, return it.
         let why = tokio::select! {
             biased;
-            found = self.until_closed(subscription) => return found,
+            found = self.until_closed(prepared) => return found,
             why = self.options.ended(began) => why,
         };
         // Query once more. The chain may have closed just before the deadline, with its notification or a
@@ -204,9 +200,11 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     ///
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
     /// would be noticed only at the next poll. Without a subscription, polls and tries to subscribe again.
-    async fn until_closed(&self, subscription: Option<Subscription>) -> Result<ChainRecord> {
+    async fn until_closed(&self, prepared: Prepared<'_>) -> Result<ChainRecord> {
+        let Prepared { mut subscription, closing, is_complete } = prepared;
+        let closing = closing.or_else(|| self.client.wait_for_closing(self.id));
         let mut queries = subscription.is_none();
-        let mut subscription = subscription;
+        let mut may_have_missed = !is_complete;
         loop {
             if subscription.is_none() {
                 subscription =
@@ -226,8 +224,18 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             }
             let dispatcher = &self.client.shared.dispatcher;
             let poll = self.options.poll.unwrap_or_else(|| dispatcher.poll_interval(subscription.is_some()));
-            let next_poll = far(poll);
-            let _ = timeout_at(next_poll, signal(&mut subscription, next_poll)).await;
+            let missed = std::mem::take(&mut may_have_missed) && subscription.is_some();
+            let next_poll = far(if missed { poll.min(MISSED_DELAY) } else { poll });
+            let closing = async {
+                match &closing {
+                    Some(closing) => closing.sent().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = timeout_at(next_poll, signal(&mut subscription, next_poll)) => {}
+                () = closing => {}
+            }
         }
     }
 
@@ -236,6 +244,10 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     /// Waits that are notified at the same time share one query. If the shared query fails, is slow or does
     /// not find the chain, this wait sends its own: another chain in the batch may be the cause.
     async fn query(&self) -> Result<ChainRecord> {
+        // A shared query is sent by another task, which is slower by two switches.
+        if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.closings()) {
+            return stored(self.client, &self.chain).await;
+        }
         match timeout(SHARED_QUERY_TIMEOUT, self.client.shared.chain_queries.add(self.id)).await {
             Ok(Ok(Some(record))) => {
                 self.chain.check(record.id, &record.chain_type)?;
@@ -245,6 +257,56 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         }
     }
 }
+
+/// The part of a wait that begins before its chain is created.
+#[derive(Default)]
+pub(crate) struct Prepared<'c> {
+    subscription: Option<Subscription>,
+    closing: Option<Closing<'c>>,
+    /// Whether the subscription was active before the chain was created, so that the chain cannot have closed unnoticed.
+    is_complete: bool,
+}
+
+impl<S: Store + ?Sized> Client<S> {
+    /// Registers a wait for a chain that a worker of this client may close, if the store executes commands in order.
+    fn wait_for_closing(&self, chain: ChainId) -> Option<Closing<'_>> {
+        let is_ordered = self.shared.store.capabilities().is_ordered();
+        is_ordered.then(|| self.shared.dispatcher.wait_for_closing(chain))
+    }
+
+    /// Creates a chain with `create`, and subscribes to its end.
+    ///
+    /// If there are few other waits, subscribes while the chain is created. This saves a round trip. But another process may
+    /// close the chain before the subscription is active, so that a chain which stays open costs a query. With many waits,
+    /// subscribes first: the subscriptions share a round trip.
+    pub(crate) async fn create_and_prepare<T>(
+        &self,
+        chain: ChainId,
+        create: impl Future<Output = Result<T>>,
+    ) -> Result<(T, Prepared<'_>)> {
+        let dispatcher = &self.shared.dispatcher;
+        let closing = self.wait_for_closing(chain);
+        let is_concurrent = closing.is_some() && dispatcher.closings() <= CONCURRENT_MAX;
+        let subscribe = dispatcher.subscribe(vec![Topic::ChainClosed(chain)]);
+        let (created, subscription) = if is_concurrent {
+            tokio::join!(create, subscribe)
+        } else {
+            let subscription = subscribe.await;
+            (create.await, subscription)
+        };
+        let is_complete = !is_concurrent && subscription.is_some();
+        Ok((created?, Prepared { subscription, closing, is_complete }))
+    }
+}
+
+/// The maximum number of waits whose subscriptions do not share a round trip.
+const CONCURRENT_MAX: usize = 16;
+
+/// The maximum number of waits whose queries are not shared.
+const ALONE_MAX: usize = 2;
+
+/// The delay before a chain is queried that may have closed before the subscription was active.
+const MISSED_DELAY: Duration = Duration::from_millis(5);
 
 /// Returns a batcher for the queries of callers that wait for a chain to close.
 pub(super) fn query_batcher<S: Store + ?Sized>(

@@ -82,6 +82,9 @@ impl<R: Rows> Execution<'_, R> {
         blockers: &[NewBlocker],
         aliases: &Aliases,
     ) -> Result<Vec<NewBlocker>, Stop> {
+        if blockers.is_empty() {
+            return Ok(Vec::new());
+        }
         let resolve = |blocker: &NewBlocker| {
             let chain = aliases.get(&blocker.chain).copied().unwrap_or(blocker.chain);
             match self.rows.chain(chain)? {

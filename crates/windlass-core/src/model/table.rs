@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashSet};
+use foldhash::HashMap;
 
 use crate::command::{EndedJobs, ScheduleRecord, WorkerInfo};
 use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
@@ -21,6 +21,9 @@ use crate::model::sorted::Sorted;
 use crate::name::{Key, LockName, ScheduleName, TypeName};
 use crate::record::{ChainRecord, JobRecord, OnBlockerFailure, Status};
 use crate::time::Timestamp;
+
+/// The running jobs of each acquire request. Most jobs are acquired, and end, in the order of their ids.
+type Requests = HashMap<RequestId, Sorted<JobId>>;
 
 /// A job ordered by a time, then by creation.
 pub(super) type ByTime = (Timestamp, u64, JobId);
@@ -44,7 +47,7 @@ pub(super) struct Tables {
     /// The job types that have stored jobs.
     pub(super) types: BTreeMap<TypeName, OfType>,
     /// The running jobs, by the acquire request that leased them.
-    requests: HashMap<RequestId, HashSet<JobId>>,
+    requests: Requests,
     /// The chain that each key points at.
     pub(super) keys: HashMap<(TypeName, Key), ChainId>,
     /// The jobs of a chain after the first, by index. The first job has the chain's id and needs no index
@@ -110,6 +113,47 @@ impl Listed {
 }
 
 impl OfType {
+    /// Lists a job and, if it is running, adds it to its request.
+    fn add(&mut self, listed: &Listed, requests: &mut Requests) {
+        let Listed { id, seq, status, priority, due_at, lease } = *listed;
+        if let Some(count) = self.counts.get_mut(status as usize) {
+            *count += 1;
+        }
+        match (status, lease) {
+            (Status::Pending, _) => {
+                self.pending.entry(Reverse(priority)).or_default().insert((due_at, seq, id));
+            }
+            (Status::Running, Some((until, request))) => {
+                self.running.insert((until, seq, id));
+                requests.entry(request).or_default().insert(id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Undoes [`add`](Self::add).
+    fn remove(&mut self, listed: &Listed, requests: &mut Requests) {
+        let Listed { id, seq, status, priority, due_at, lease } = *listed;
+        if let Some(count) = self.counts.get_mut(status as usize) {
+            *count -= 1;
+        }
+        match (status, lease) {
+            (Status::Pending, _) => {
+                remove_member(&mut self.pending, &Reverse(priority), &(due_at, seq, id));
+            }
+            (Status::Running, Some((until, request))) => {
+                self.running.remove(&(until, seq, id));
+                if let Some(jobs) = requests.get_mut(&request) {
+                    jobs.remove(&id);
+                    if jobs.is_empty() {
+                        requests.remove(&request);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| *count == 0)
     }
@@ -207,7 +251,10 @@ impl Tables {
                     self.unindex_chain(before, moved);
                 }
                 self.index_chain(&row, moved);
-                self.reindex_trim(*id);
+                // A chain without inner jobs that had none before is in no list.
+                if row.latest_index > 1 || before.as_ref().is_some_and(|before| before.latest_index > 1) {
+                    self.reindex_trim(*id);
+                }
                 before.map(Row::Chain)
             }
             (RowKey::Chain(id), _) => {
@@ -243,21 +290,8 @@ impl Tables {
 
     /// Lists a job under its type and, if it is running, under its request.
     fn add_to_type(&mut self, row: &JobRow) {
-        let job = &row.job;
-        let Some(of_type) = self.types.get_mut(&job.job_type) else { return };
-        if let Some(count) = of_type.counts.get_mut(job.status as usize) {
-            *count += 1;
-        }
-        match (job.status, &job.lease) {
-            (Status::Pending, _) => {
-                let level = of_type.pending.entry(Reverse(job.priority)).or_default();
-                level.insert((job.due_at, row.seq, job.id));
-            }
-            (Status::Running, Some(lease)) => {
-                of_type.running.insert((lease.until, row.seq, job.id));
-                self.requests.entry(lease.request).or_default().insert(job.id);
-            }
-            _ => {}
+        if let Some(of_type) = self.types.get_mut(&row.job.job_type) {
+            of_type.add(&Listed::of(row), &mut self.requests);
         }
     }
 
@@ -318,25 +352,16 @@ impl Tables {
 
     /// Undoes [`add_to_type`](Self::add_to_type).
     fn remove_from_type(&mut self, job_type: &TypeName, listed: &Listed) {
-        let Some(of_type) = self.types.get_mut(job_type) else { return };
-        if let Some(count) = of_type.counts.get_mut(listed.status as usize) {
-            *count -= 1;
+        if let Some(of_type) = self.types.get_mut(job_type) {
+            of_type.remove(listed, &mut self.requests);
         }
-        match (listed.status, listed.lease) {
-            (Status::Pending, _) => {
-                let entry = (listed.due_at, listed.seq, listed.id);
-                remove_member(&mut of_type.pending, &Reverse(listed.priority), &entry);
-            }
-            (Status::Running, Some((until, request))) => {
-                of_type.running.remove(&(until, listed.seq, listed.id));
-                if let Some(jobs) = self.requests.get_mut(&request) {
-                    jobs.remove(&listed.id);
-                    if jobs.is_empty() {
-                        self.requests.remove(&request);
-                    }
-                }
-            }
-            _ => {}
+    }
+
+    /// Lists a job, which was listed as `before`, under the same type again.
+    fn relist(&mut self, before: &Listed, row: &JobRow) {
+        if let Some(of_type) = self.types.get_mut(&row.job.job_type) {
+            of_type.remove(before, &mut self.requests);
+            of_type.add(&Listed::of(row), &mut self.requests);
         }
     }
 

@@ -1,6 +1,6 @@
 use tracing::{Level, debug, enabled, error, info, warn};
 
-use super::{Event, Observer};
+use super::{Event, Frequent, Observer};
 
 /// Logs each event with [`tracing`], under the target `windlass`. Every client has this observer. Without a
 /// `tracing` subscriber it costs almost nothing.
@@ -67,6 +67,13 @@ impl Observer for Log {
 
     fn is_on(&self) -> bool {
         enabled!(target: "windlass", Level::ERROR)
+    }
+
+    fn wants(&self, event: Frequent) -> bool {
+        match event {
+            Frequent::ChainCreated | Frequent::AttemptStarted => enabled!(target: "windlass", Level::DEBUG),
+            Frequent::JobCompleted => enabled!(target: "windlass", Level::INFO),
+        }
     }
 }
 

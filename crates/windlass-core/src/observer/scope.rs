@@ -1,4 +1,3 @@
-use std::any::Any;
 use std::fmt;
 
 use super::About;
@@ -11,10 +10,11 @@ use crate::worker::{Ended, Stage};
 /// scope. The scope is dropped without [`ended`](Self::ended) if the attempt lost its job while it ran, or if the process
 /// stops. The client catches panics.
 pub trait AttemptScope: Send + Sync + fmt::Debug {
-    /// Called before each poll of the attempt, on the thread that polls it. The returned value is dropped after the
-    /// poll. It may set thread-local state for the handler, such as a current trace context.
-    fn enter(&self) -> Option<Box<dyn Any>> {
-        None
+    /// Called for each poll of the attempt, on the thread that polls it. `poll` runs the handler. It may set thread-local
+    /// state around the call of `poll`, such as a current trace context. `poll` never panics. If it is not called, because
+    /// this method panics or forgets it, the client polls the attempt outside of the scope. Further calls do nothing.
+    fn within(&self, poll: &mut dyn FnMut()) {
+        poll();
     }
 
     /// Called when the handler begins a transaction.

@@ -4,12 +4,11 @@ use tokio::time::Instant;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{ChainWait, WaitOptions, refused, wait_options};
+use crate::client::{ChainWait, Prepared, WaitOptions, refused, wait_options};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::Key;
-use crate::notifier::{Subscription, Topic};
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::BoxFuture;
 
@@ -22,10 +21,10 @@ pub struct Answer<P, O> {
 }
 
 /// What a wait found or created: a cached result, or an open chain.
-enum Joined<O> {
+enum Joined<'q, O> {
     Cached(O),
-    /// An open chain. If this wait created it, it comes with a subscription that predates the chain.
-    Open(ChainId, Option<Subscription>),
+    /// An open chain. If this wait created it, it comes with what was prepared before.
+    Open(ChainId, Prepared<'q>),
 }
 
 impl<P, O> Answer<P, O>
@@ -54,11 +53,11 @@ where
         };
         match joined {
             Joined::Cached(result) => Ok(result),
-            Joined::Open(chain, subscription) => {
+            Joined::Open(chain, prepared) => {
                 let job = describe(id.as_ref(), &queue);
                 let ending =
                     ChainWait::new(&queue.shared.client, chain, chain.into(), options).of_queue_job(job);
-                queue.result_of(&ending.run_since(began, subscription).await?)
+                queue.result_of(&ending.run_since(began, prepared).await?)
             }
         }
     }
@@ -71,17 +70,15 @@ where
 {
     /// Enqueues a job, or joins the existing job with its id.
     ///
-    /// Subscribes to the end of the chain before it is created. No end can be missed, and the store need not
-    /// be polled before the first notification.
-    async fn join(&self, new: NewChain) -> Result<Joined<O>> {
+    /// Prepares the wait before the chain is created, so that its end is noticed without polling the store.
+    async fn join(&self, new: NewChain) -> Result<Joined<'_, O>> {
         let _entered = self.enter()?;
-        let dispatcher = &self.shared.client.shared.dispatcher;
-        let subscription = dispatcher.subscribe(vec![Topic::ChainClosed(new.id)]).await;
-        match self.create(new).await? {
-            Created::New { job, .. } => Ok(Joined::Open(job.chain, subscription)),
+        let (created, prepared) = self.shared.client.create_and_prepare(new.id, self.create(new)).await?;
+        match created {
+            Created::New { job, .. } => Ok(Joined::Open(job.chain, prepared)),
             Created::Existing(existing) => Ok(match self.cached(&existing)? {
                 Some(result) => Joined::Cached(result),
-                None => Joined::Open(existing.chain, None),
+                None => Joined::Open(existing.chain, Prepared::default()),
             }),
             created => Err(refused(created)),
         }

@@ -66,17 +66,20 @@ impl Capability {
     ];
 }
 
-/// The set of optional features that a store supports, and the number of exchanges that it handles best at a time.
+/// The set of optional features that a store supports, the number of exchanges that it handles best at a time, and whether it
+/// executes commands in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     set: u32,
     /// One less than the number of exchanges, so that the default is one.
     more_exchanges: u8,
+    is_ordered: bool,
+    is_parallel: bool,
 }
 
 impl Capabilities {
     /// No optional features.
-    pub const CORE: Self = Self { set: 0, more_exchanges: 0 };
+    pub const CORE: Self = Self { set: 0, more_exchanges: 0, is_ordered: false, is_parallel: false };
 
     /// Returns the set of all capabilities.
     #[must_use]
@@ -105,9 +108,38 @@ impl Capabilities {
         Self { more_exchanges: count.saturating_sub(1), ..self }
     }
 
+    /// Sets that the store executes commands in the order in which its methods were called and polled. A client then
+    /// acquires a job without waiting for the reply to its creation. If the order is sometimes different, the acquire finds
+    /// nothing, and the job is acquired later.
+    #[must_use]
+    pub const fn ordered(self) -> Self {
+        Self { is_ordered: true, ..self }
+    }
+
+    /// Whether the store executes commands in the order in which they are sent.
+    #[must_use]
+    pub const fn is_ordered(self) -> bool {
+        self.is_ordered
+    }
+
     /// Returns how many exchanges a worker may have in flight at the same time.
     #[must_use]
     pub const fn max_exchanges(self) -> usize {
         self.more_exchanges as usize + 1
+    }
+
+    /// Declares that the store executes a settlement and an acquire at the same time, on two cores. Default: it does not.
+    ///
+    /// A worker with a prefetch then settles and acquires with separate calls instead of exchanges. Its waiting jobs keep
+    /// its handlers busy, so it gains more by the second core than it loses by the second call.
+    #[must_use]
+    pub const fn in_parallel(self) -> Self {
+        Self { is_parallel: true, ..self }
+    }
+
+    /// Whether the store executes a settlement and an acquire at the same time.
+    #[must_use]
+    pub const fn is_parallel(self) -> bool {
+        self.is_parallel
     }
 }

@@ -152,6 +152,24 @@ impl AbortSignal {
         state.task = Some(task);
     }
 
+    /// Sets the task that will run the attempt. Returns the task if `end` was called before.
+    pub(super) fn takes(&self, task: AbortHandle) -> Result<(), AbortHandle> {
+        let mut state = self.state();
+        if state.is_ended {
+            return Err(task);
+        }
+        state.task = Some(task);
+        Ok(())
+    }
+
+    /// Takes the task back, before it runs another attempt. Returns `None` if it was aborted. Afterwards, `end` aborts
+    /// nothing.
+    pub(super) fn returns(&self) -> Option<AbortHandle> {
+        let mut state = self.state();
+        let task = state.task.take();
+        task.filter(|_| !state.is_ended)
+    }
+
     /// Aborts the attempt's task, which ends at its next await.
     pub(super) fn end(&self) {
         let mut state = self.state();
@@ -164,5 +182,38 @@ impl AbortSignal {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_was_returned_is_not_aborted() {
+        let (signal, task) = (AbortSignal::default(), tokio::spawn(pending::<()>()));
+        signal.takes(task.abort_handle()).unwrap();
+        let returned = signal.returns().unwrap();
+        signal.end();
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished(), "it may run another attempt");
+        let other = AbortSignal::default();
+        other.takes(returned).unwrap();
+        other.end();
+        assert!(task.await.unwrap_err().is_cancelled());
+        assert!(other.returns().is_none(), "an aborted task runs no other attempt");
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_was_ended_takes_no_task() {
+        let (signal, task) = (AbortSignal::default(), tokio::spawn(pending::<()>()));
+        signal.end();
+        let refused = signal.takes(task.abort_handle()).unwrap_err();
+        tokio::task::yield_now().await;
+        assert!(!refused.is_finished(), "it may run another attempt");
+        signal.runs(refused);
+        assert!(task.await.unwrap_err().is_cancelled());
     }
 }

@@ -7,9 +7,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::SemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::any_attempt::HeldJob;
 use super::engine::Engine;
@@ -28,6 +29,10 @@ use crate::time::Millis;
 
 /// The delay before a job that was acquired by a worker without a handler is due again.
 const UNHANDLED_DELAY: Millis = Millis::from_secs(60);
+
+/// How long a job that was acquired early waits until its creation has been reported. The reply to the creation may be late
+/// or lost.
+const CREATION_MAX: Duration = Duration::from_millis(5);
 
 /// The number of jobs that an acquire requested and the number that it returned.
 pub(super) struct Acquisition {
@@ -85,6 +90,12 @@ impl<S: Store + ?Sized> Engine<S> {
         let call = answered(self.client.store().acquire(acquire));
         let items = |reply: &AcquireReply| reply.jobs.len();
         let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
+        // The reply to the creation of these jobs arrives at the same time. Observers should learn of the creation first.
+        let chains = reply.jobs.iter().map(|acquired| acquired.job.chain);
+        let creation = self.expected().as_ref().and_then(|expected| expected.creation_of(chains));
+        if let Some(creation) = creation {
+            let _ = timeout(CREATION_MAX, creation.reported()).await;
+        }
         Ok(in_flight.answered(reply))
     }
 
@@ -149,12 +160,19 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) fn start_attempts(self: &Arc<Self>, reply: AcquireReply, requested_at: Instant) -> u32 {
         self.dispatcher().time().learn(reply.now);
         let count = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
+        let wanted = self.dispatcher().wants_events();
+        if let Some(expected) = &*self.expected() {
+            reply.jobs.iter().for_each(|acquired| expected.acquired(acquired.job.chain));
+        }
         for acquired in reply.jobs {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
             let left =
                 acquired.job.lease.as_ref().map(|lease| lease.until.since(reply.now)).unwrap_or_default();
             match self.handlers.iter().position(|handler| handler.runs(&acquired.job.job_type)) {
-                Some(handler) => task::start(self, acquired, handler, requested_at, left),
+                Some(handler) => {
+                    let held = HeldJob::new(acquired, self.about());
+                    task::start(self, &held, handler, requested_at, left, wanted);
+                }
                 None => self.put_back(acquired),
             }
         }
@@ -202,8 +220,17 @@ impl<S: Store + ?Sized> Engine<S> {
             worker: self.id,
             worker_name: self.name.clone(),
             types: types.collect(),
-            max: free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX)),
+            max: free.min(u32::try_from(BATCH_MAX_ITEMS).unwrap_or(u32::MAX)).min(self.acquired_max()),
         }
+    }
+
+    /// Returns the maximum number of jobs of an acquire.
+    ///
+    /// If settlements and acquires are separate calls, it is half of the jobs that the worker holds. Otherwise, one
+    /// acquire would fill all slots, all their jobs would end together, and one settlement would free all slots: the two
+    /// calls would take turns instead of running at the same time.
+    fn acquired_max(&self) -> u32 {
+        if self.settles_apart { (self.concurrency + self.prefetch).div_ceil(2) } else { u32::MAX }
     }
 
     /// Whether a job of this type could be acquired now.

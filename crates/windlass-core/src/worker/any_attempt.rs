@@ -7,8 +7,8 @@ use super::abort::{Abort, AbortSignal, Abortable};
 use super::followed::Followed;
 use crate::command::{Acquired, BlockerOutput};
 use crate::id::{Fence, JobId, Occurrence, WorkerId};
-use crate::name::{Key, WorkerName};
-use crate::observer::{About, AboutJob, AboutWorker};
+use crate::name::{Key, TraceContext, WorkerName};
+use crate::observer::{About, AboutWorker};
 use crate::record::{JobRecord, Retention};
 use crate::time::Timestamp;
 
@@ -44,35 +44,6 @@ impl HeldJob {
     pub(super) const fn id(&self) -> (JobId, Fence) {
         (self.acquired.job.id, self.acquired.job.fence)
     }
-
-    /// Returns the job as events describe it, at this time of the store.
-    pub(crate) fn about(&self, at: Timestamp) -> About {
-        match self.followed.get() {
-            Some(followed) => followed.about(&self.acquired, at),
-            None => self.about_unfollowed(at),
-        }
-    }
-
-    /// Returns the job as events describe it, before observers follow it. Call this only if there is an event: it copies
-    /// much.
-    pub(super) fn about_unfollowed(&self, at: Timestamp) -> About {
-        let Acquired { job, key, chain_trace, chain_created_at, .. } = &self.acquired;
-        let shared = AboutJob {
-            key: key.clone(),
-            attempt: Some(job.attempt),
-            delivery: Some(job.fence.acquired_since(job.created_at)),
-            worker: Some(self.worker.id),
-            worker_name: self.worker.name.clone(),
-            chain_trace: chain_trace.clone(),
-            ..AboutJob::of(job)
-        };
-        About {
-            waited: Some(at.since(job.due_at)),
-            job_age: Some(at.since(job.created_at)),
-            chain_age: Some(at.since(*chain_created_at)),
-            ..About::new(at, Arc::new(shared))
-        }
-    }
 }
 
 impl AnyAttempt {
@@ -103,6 +74,13 @@ impl AnyAttempt {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.held.acquired.key.as_ref().map(Key::as_str)
+    }
+
+    /// Returns the trace context that is stored with the job, or else that of its chain. Jobs of a chain that is not sampled
+    /// need none of their own.
+    #[must_use]
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.held.acquired.job.trace.as_ref().or(self.held.acquired.chain_trace.as_ref())
     }
 
     /// Returns when the job's chain was created.

@@ -13,9 +13,10 @@ use tokio_util::task::TaskTracker;
 use super::builder::Settings;
 use super::handler::AnyHandler;
 use super::health::Health;
+use super::runner::Runners;
 use super::settle::{Settling, settlement_collector};
 use super::slot::Slots;
-use crate::client::{Client, Collector, Dispatcher};
+use crate::client::{Client, Collector, Dispatcher, Expected};
 use crate::error::Result;
 use crate::id::WorkerId;
 use crate::job::Backoff;
@@ -30,6 +31,8 @@ pub(super) struct Engine<S: Store + ?Sized> {
     pub(super) concurrency: u32,
     /// The number of jobs that are acquired in advance.
     pub(super) prefetch: u32,
+    /// Whether settlements and acquires are separate calls, which the store executes at the same time.
+    pub(super) settles_apart: bool,
     pub(super) poll: Option<Duration>,
     /// The delay before another try after an error of the store.
     pub(super) recovery: Backoff,
@@ -59,7 +62,11 @@ pub(super) struct Engine<S: Store + ?Sized> {
     pub(super) found_by_polling: AtomicU64,
     /// Whether the main loop can acquire jobs.
     pub(super) health: Arc<Health>,
+    /// The jobs that the current acquire of the main loop expects.
+    expected: Mutex<Option<Expected>>,
     slots: Mutex<Slots>,
+    /// The tasks that wait for an attempt.
+    pub(super) runners: Runners<S>,
     pub(super) client: Client<S>,
 }
 
@@ -81,12 +88,14 @@ impl<S: Store + ?Sized> Engine<S> {
             waiting: VecDeque::new(),
             is_starting: false,
         };
-        let exchanges = client.store().capabilities().max_exchanges();
+        let capabilities = client.store().capabilities();
+        let exchanges = capabilities.max_exchanges();
         Ok(Arc::new_cyclic(|engine| Self {
             id: WorkerId::new(),
             name,
             concurrency,
             prefetch,
+            settles_apart: prefetch > 0 && capabilities.is_parallel(),
             poll,
             recovery,
             jitters,
@@ -103,7 +112,9 @@ impl<S: Store + ?Sized> Engine<S> {
             schedules_changed: Notify::new(),
             found_by_polling: AtomicU64::new(0),
             health,
+            expected: Mutex::new(None),
             slots: Mutex::new(slots),
+            runners: Runners::default(),
             client,
         }))
     }
@@ -129,6 +140,10 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) fn slots(&self) -> MutexGuard<'_, Slots> {
         // No code panics halfway through a change while it holds this lock, so poisoning can be ignored.
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn expected(&self) -> MutexGuard<'_, Option<Expected>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns every job type that has a handler, including former names.

@@ -1,12 +1,11 @@
 //! An attempt that observers follow.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,40 +14,34 @@ use tokio::time::Instant;
 use super::any_attempt::HeldJob;
 use super::ended::Ended;
 use super::hooks::Stage;
-use crate::client::Dispatcher;
+use crate::client::{Dispatcher, Wanted};
 use crate::command::Acquired;
-use crate::observer::{About, AttemptScope, Event};
+use crate::observer::{About, AttemptScope, Described, Event, Frequent};
 use crate::store::BoxFuture;
 use crate::time::Timestamp;
+
+/// The handler has not ended.
+const RUNS: u64 = u64::MAX;
 
 /// An attempt as observers follow it: when it started, and their scopes. Absent if no observer wants events.
 pub(crate) struct Followed {
     started_at: Instant,
-    /// The attempt as it started.
-    about: About,
-    /// Whether there may be a subscriber to events.
-    is_watched: bool,
-    /// How long the handler ran, once it has ended. Its settlement does not count.
-    ran: OnceLock<Duration>,
+    /// How long the job was due before.
+    waited: Duration,
+    wanted: Wanted,
+    /// How long the handler ran, in nanoseconds, once it has ended. Its settlement does not count. [`RUNS`] before.
+    ran: AtomicU64,
     scopes: Few<Box<dyn AttemptScope>>,
     has_ended: AtomicBool,
 }
 
 impl Followed {
-    /// Returns the job as events describe it, at this time of the store.
-    pub(super) fn about(&self, acquired: &Acquired, at: Timestamp) -> About {
-        About {
-            at,
-            ran: Some(self.ran()),
-            job_age: Some(at.since(acquired.job.created_at)),
-            chain_age: Some(at.since(acquired.chain_created_at)),
-            ..self.about.clone()
-        }
-    }
-
     /// Returns how long the handler has run, or how long it ran if it has ended.
     fn ran(&self) -> Duration {
-        self.ran.get().copied().unwrap_or_else(|| self.started_at.elapsed())
+        match self.ran.load(Ordering::Relaxed) {
+            RUNS => self.started_at.elapsed(),
+            ran => Duration::from_nanos(ran),
+        }
     }
 
     fn each(&self, mut call: impl FnMut(&dyn AttemptScope)) {
@@ -67,31 +60,82 @@ impl Drop for Followed {
 }
 
 impl HeldJob {
+    /// Returns the job as events describe it, at this time of the store.
+    pub(crate) fn about(&self, at: Timestamp) -> About {
+        let Acquired { job, key, chain_trace, chain_created_at, .. } = &self.acquired;
+        let mut about = About::reuse(
+            at,
+            &Described {
+                job: job.id,
+                job_type: &job.job_type,
+                chain: job.chain,
+                chain_type: &job.chain_type,
+                key: key.as_ref(),
+                attempt: Some((job.attempt, job.fence.acquired_since(job.created_at))),
+                worker: Some(&self.worker),
+                trace: job.trace.as_ref(),
+                chain_trace: chain_trace.as_ref(),
+            },
+        );
+        (about.waited, about.ran) = match self.followed.get() {
+            Some(followed) => (Some(followed.waited), Some(followed.ran())),
+            None => (Some(at.since(job.due_at)), None),
+        };
+        about.job_age = Some(at.since(job.created_at));
+        about.chain_age = Some(at.since(*chain_created_at));
+        if !job.blockers.is_empty() {
+            let waits = job.blockers.iter().filter_map(|blocker| blocker.trace.clone());
+            about.shared_mut().wait_traces.extend(waits);
+        }
+        about
+    }
+
+    /// Like [`about`](Self::about), for the result of a settlement.
+    ///
+    /// A handler that blocks may complete its job after its lease has ended, while nobody has requeued the job. Its scopes
+    /// have ended by then, so they do not learn of the completion. The description has no worker, so that observers which
+    /// rely on scopes take the event for the only report.
+    pub(super) fn about_settled(&self, at: Timestamp) -> About {
+        let mut about = self.about(at);
+        let has_ended = |followed: &Followed| followed.has_ended.load(Ordering::Acquire);
+        if self.has_scopes() && self.followed.get().is_some_and(has_ended) {
+            let shared = about.shared_mut();
+            (shared.worker, shared.worker_name) = (None, None);
+        }
+        about
+    }
+
     /// Starts to follow the attempt, if an observer wants to.
-    pub(super) fn follow(&self, dispatcher: &Dispatcher) {
-        let (is_observed, is_watched) = dispatcher.wants_events();
-        if !is_observed {
+    pub(super) fn follow(&self, dispatcher: &Dispatcher, wanted: Wanted) {
+        if !wanted.is_any() {
             return;
         }
         let started_at = Instant::now();
-        let about = self.about_unfollowed(dispatcher.time().at(started_at));
-        let scopes = if dispatcher.is_measured() { dispatcher.attempt(&about) } else { Few::default() };
-        let (ran, has_ended) = (OnceLock::new(), AtomicBool::new(false));
-        let _ = self.followed.set(Followed { started_at, about, is_watched, ran, scopes, has_ended });
+        let about = self.about(dispatcher.time().at(started_at));
+        let waited = about.waited.unwrap_or_default();
+        let scopes = dispatcher.attempt(&about);
+        about.keep();
+        let (ran, has_ended) = (AtomicU64::new(RUNS), AtomicBool::new(false));
+        let _ = self.followed.set(Followed { started_at, waited, wanted, ran, scopes, has_ended });
     }
 
-    /// Reports that the attempt started, if an observer follows it.
+    /// Reports that the attempt started, if an observer reads this event.
     pub(super) fn report_start(&self, dispatcher: &Dispatcher) {
-        if let Some(followed) = self.followed.get() {
-            let about = About { ran: Some(Duration::ZERO), ..followed.about.clone() };
-            dispatcher.report(&Event::AttemptStarted(about), followed.is_watched);
+        if let Some(followed) = self.followed.get()
+            && dispatcher.wants(Frequent::AttemptStarted, followed.wanted)
+        {
+            let at = dispatcher.time().at(followed.started_at);
+            let about = About { ran: Some(Duration::ZERO), ..self.about(at) };
+            dispatcher.report(&Event::AttemptStarted(about), followed.wanted);
         }
     }
 
     /// Notes that the handler has ended: from here on, the attempt is settled.
     pub(super) fn stop_clock(&self) {
         if let Some(followed) = self.followed.get() {
-            followed.ran.get_or_init(|| followed.started_at.elapsed());
+            let ran = u64::try_from(followed.started_at.elapsed().as_nanos()).unwrap_or(RUNS - 1);
+            // Only the first end counts.
+            let _ = followed.ran.compare_exchange(RUNS, ran, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -100,30 +144,40 @@ impl HeldJob {
         self.followed.get().is_some_and(|followed| !followed.scopes.is_empty())
     }
 
-    /// Enters the scopes until the returned values are dropped.
-    pub(super) fn enter(&self) -> Entered {
-        let mut entered = Entered(Few::default());
-        if let Some(followed) = self.followed.get() {
-            followed.each(|scope| entered.0.extend(scope.enter()));
+    /// Calls `poll` within the scopes.
+    pub(super) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let Some(followed) = self.followed.get() else { return poll() };
+        let (mut poll, mut polled) = (Some(poll), None);
+        nest(&mut followed.scopes.iter(), &mut || {
+            if let Some(poll) = poll.take() {
+                polled = Some(catch_unwind(AssertUnwindSafe(poll)));
+            }
+        });
+        match (polled, poll) {
+            (Some(Ok(polled)), _) => polled,
+            (Some(Err(panic)), _) => resume_unwind(panic),
+            // A scope panicked before its call, or did not call.
+            (None, Some(poll)) => poll(),
+            (None, None) => unreachable!("`poll` is taken only to call it"),
         }
-        entered
     }
 
     /// Notifies the scopes of the end of the attempt.
     pub(super) fn end(&self, dispatcher: &Dispatcher, ended: &Ended) {
         if self.has_scopes() {
-            self.end_at(dispatcher.now(), ended);
+            let about = self.about(dispatcher.now());
+            self.end_as(&about, ended);
+            about.keep();
         }
     }
 
-    /// Notifies the scopes of the end of the attempt at this time of the store.
-    pub(super) fn end_at(&self, at: Timestamp, ended: &Ended) {
-        let Some(followed) = self.followed.get().filter(|followed| !followed.scopes.is_empty()) else {
-            return;
-        };
-        if !followed.has_ended.swap(true, Ordering::AcqRel) {
-            let about = followed.about(&self.acquired, at);
-            followed.each(|scope| scope.ended(&about, ended));
+    /// Notifies the scopes of the end of the attempt, which `about` describes.
+    pub(super) fn end_as(&self, about: &About, ended: &Ended) {
+        if let Some(followed) = self.followed.get()
+            && !followed.scopes.is_empty()
+            && !followed.has_ended.swap(true, Ordering::AcqRel)
+        {
+            followed.each(|scope| scope.ended(about, ended));
         }
     }
 
@@ -174,14 +228,13 @@ impl<T> Default for Few<T> {
     }
 }
 
-/// The guards that the scopes set while the attempt is polled. Dropped in reverse order.
-pub(super) struct Entered(Few<Box<dyn Any>>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        while let Some(entered) = self.0.pop() {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(entered)));
+/// Calls `poll` within these scopes: the first one is the outermost.
+fn nest(scopes: &mut dyn Iterator<Item = &Box<dyn AttemptScope>>, poll: &mut dyn FnMut()) {
+    match scopes.next() {
+        Some(scope) => {
+            let _ = catch_unwind(AssertUnwindSafe(|| scope.within(&mut || nest(scopes, poll))));
         }
+        None => poll(),
     }
 }
 
@@ -225,8 +278,7 @@ impl<T> Future for InScopes<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let held = Arc::clone(&self.held);
-        let _entered = held.enter();
-        self.task.as_mut().poll(context)
+        let Self { held, task } = &mut *self;
+        held.within(|| task.as_mut().poll(context))
     }
 }

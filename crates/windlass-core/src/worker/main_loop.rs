@@ -1,5 +1,6 @@
 //! The worker's main loop.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::acquire::Acquisition;
 use super::engine::Engine;
 use super::task::catch_panic;
-use crate::client::answered;
+use crate::client::{IdleWorker, answered};
 use crate::clock::far;
 use crate::command::{NextDue, NextDueReply, Reap, Request, Types};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +22,8 @@ use crate::observer::{Activity, Event};
 use crate::store::{Capability, Store};
 use crate::time::{Millis, Timestamp};
 
+/// How long an acquire may withhold the hints of the jobs that it expects.
+const EXPECTED_MAX: Duration = Duration::from_millis(5);
 /// How often expired leases are reaped while all slots are occupied. A worker with free slots reaps whenever
 /// it finds no more jobs.
 const REAP_EVERY: Duration = Duration::from_secs(5);
@@ -68,6 +71,8 @@ pub(super) struct Loop<S: Store + ?Sized> {
     awaited: Option<Timestamp>,
     /// What the last query for the next due time returned, with the hints since.
     known: Option<KnownDue>,
+    /// Wakes the loop for jobs that are on their way to the store. `None` if the store does not execute commands in order.
+    idle: Option<Arc<IdleWorker>>,
     /// Whether the last wait ended because the poll interval had passed, rather than by a signal or a due time.
     has_polled: bool,
 }
@@ -119,7 +124,10 @@ impl<S: Store + ?Sized> Loop<S> {
     pub(super) async fn run(engine: Arc<Engine<S>>) {
         let now = Instant::now();
         let stopping = engine.stopping.clone();
+        let is_ordered = engine.client.store().capabilities().is_ordered();
+        let idle = is_ordered.then(|| engine.dispatcher().idle_worker(engine.types().collect()));
         let mut this = Self {
+            idle,
             engine,
             subscription: None,
             subscribe_at: now,
@@ -194,7 +202,7 @@ impl<S: Store + ?Sized> Loop<S> {
         let has_polled = std::mem::take(&mut self.has_polled);
         let mut has_reaped_all = false;
         loop {
-            let Acquisition { requested, acquired } = self.engine.acquire().await?;
+            let Acquisition { requested, acquired } = self.acquire().await?;
             if acquired > 0 {
                 self.fruitless = 0;
             }
@@ -222,6 +230,23 @@ impl<S: Store + ?Sized> Loop<S> {
                 return Ok(wait);
             }
             // The reaped jobs may be due already.
+        }
+    }
+
+    /// Acquires jobs for the free slots.
+    async fn acquire(&self) -> Result<Acquisition> {
+        let Some(expected) = self.idle.as_ref().and_then(|idle| idle.take()) else {
+            return self.engine.acquire().await;
+        };
+        *self.engine.expected() = Some(expected);
+        // Also if the store panics: what is expected withholds hints.
+        let expecting = Expecting(&self.engine);
+        let mut call = pin!(self.engine.acquire());
+        let acquired = timeout(EXPECTED_MAX, &mut call).await;
+        drop(expecting);
+        match acquired {
+            Ok(acquired) => acquired,
+            Err(_) => call.await,
         }
     }
 
@@ -298,6 +323,10 @@ impl<S: Store + ?Sized> Loop<S> {
     async fn wait(&mut self, Wait { length, is_poll, .. }: Wait) {
         let until = far(length);
         loop {
+            // A hint may have ended the wait at the moment at which the loop was woken.
+            if self.idle.as_ref().is_some_and(|idle| idle.is_woken()) {
+                return;
+            }
             let heard = async {
                 match &mut self.subscription {
                     Some(subscription) => subscription.next().await,
@@ -307,9 +336,16 @@ impl<S: Store + ?Sized> Loop<S> {
                     }
                 }
             };
+            let expected = async {
+                match &self.idle {
+                    Some(idle) if !self.engine.is_full() => idle.woken().await,
+                    _ => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.engine.freed.notified() => return,
+                () = expected => return,
                 () = sleep_until(until) => {
                     self.has_polled = is_poll;
                     return;
@@ -344,6 +380,17 @@ impl<S: Store + ?Sized> Loop<S> {
             Signal::Hint(_) => {}
         }
         self.engine.handle_signal(signal).await
+    }
+}
+
+/// Ends the expectation of an acquire when it is dropped.
+struct Expecting<'e, S: Store + ?Sized>(&'e Engine<S>);
+
+impl<S: Store + ?Sized> Drop for Expecting<'_, S> {
+    fn drop(&mut self) {
+        // Unlocked before it is dropped, which publishes hints.
+        let expected = self.0.expected().take();
+        drop(expected);
     }
 }
 

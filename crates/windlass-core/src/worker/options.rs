@@ -87,6 +87,8 @@ impl From<JobOptions> for HandlerOptions {
 pub(super) struct Resolved {
     pub(super) concurrency: Option<u32>,
     pub(super) lease: Duration,
+    /// The lease in milliseconds, the unit of store commands.
+    lease_ms: Millis,
     pub(super) renewal: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) backoff: Backoff,
@@ -107,6 +109,7 @@ impl Resolved {
         let resolved = Self {
             concurrency: places.iter().find_map(|place| place.concurrency),
             lease,
+            lease_ms: Millis::try_from(lease).unwrap_or(Millis::MAX),
             renewal: renewal.unwrap_or(lease / 2),
             timeout: places.iter().find_map(|place| place.timeout),
             backoff: places.iter().find_map(|place| place.backoff).unwrap_or_default(),
@@ -117,8 +120,8 @@ impl Resolved {
     }
 
     /// Returns the length of the leases, which `new` has checked.
-    pub(super) fn lease_ms(&self) -> Millis {
-        Millis::try_from(self.lease).unwrap_or(Millis::MAX)
+    pub(super) const fn lease_ms(&self) -> Millis {
+        self.lease_ms
     }
 
     fn check(&self) -> Result<(), String> {

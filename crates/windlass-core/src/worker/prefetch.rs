@@ -50,7 +50,7 @@ impl<S: Store + ?Sized> Engine<S> {
                 self.keeper_wake.notify_one();
             }
             if may_start {
-                task::run(self, &held, handler);
+                task::run(self, &held, handler, self.dispatcher().wants_events());
             } else if let Some(attempt) = AttemptTask::new(self, held, handler) {
                 // A release cancels a job whose cancellation was requested, and changes nothing if the job is lost.
                 attempt.leave(Outcome::Release);

@@ -1,7 +1,8 @@
 //! Settles attempts in batches, and acquires the next jobs with the same call if the store supports it.
 //!
 //! While jobs are waiting, a settlement travels with the next exchange, so that a job costs one round trip. If none are
-//! waiting, it is written at once.
+//! waiting, it is written at once. A worker with a prefetch writes it at once on a store that executes settlements and
+//! acquires at the same time: its handlers run the jobs that it has acquired in advance, and the main loop acquires more.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -18,11 +19,11 @@ use super::ended::Ended;
 use super::engine::Engine;
 use super::slot::SlotGuard;
 use super::task::catch_panic;
-use crate::client::{Announcements, Collector, RequestedTraces, answered, unanswered};
+use crate::client::{Announcements, Collector, RequestedTraces, answered, once_sent, unanswered};
 use crate::command::{Exchange, Outcome, Request, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
-use crate::observer::{Activity, Event};
+use crate::observer::{About, Activity, Event};
 use crate::store::{BoxFuture, Capability, Store};
 
 /// The maximum time that a settlement waits for an acquire in flight, in order to travel with the next one. An acquire
@@ -187,11 +188,12 @@ impl<S: Store + ?Sized> Engine<S> {
         let settle = Settle { settlements };
         let permit = self.exchange_permit().await;
         let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items)) else {
-            let call = answered(self.client.store().settle(settle));
+            let call = once_sent(answered(self.client.store().settle(settle)), || self.closing(items));
             let reply = self.dispatcher().measured(Settle::NAME, |_| items.len(), call).await?;
             return Ok(self.announce(items, reply));
         };
         let call = answered(self.client.store().exchange(Exchange { settle, acquire }));
+        let call = once_sent(call, || self.closing(items));
         let reply = self.dispatcher().measured(Exchange::NAME, |_| items.len(), call).await?;
         let settled = self.announce(items, reply.settle);
         let Acquisition { requested, acquired } = in_flight.answered(reply.acquire);
@@ -203,9 +205,17 @@ impl<S: Store + ?Sized> Engine<S> {
         Ok(settled)
     }
 
+    /// Wakes the waits of this client for the chains that these settlements close.
+    fn closing(&self, items: &[Settling<S>]) {
+        let closes =
+            |item: &&Settling<S>| matches!(item.outcome, Outcome::Complete { .. } | Outcome::Fail { .. });
+        self.dispatcher().closing(items.iter().filter(closes).map(|item| item.held.acquired.job.chain));
+    }
+
     /// Returns a permit to acquire jobs together with a settlement, or `None` to write the settlement alone.
     async fn exchange_permit(&self) -> Option<SemaphorePermit<'_>> {
-        if !self.client.store().capabilities().has(Capability::Exchange) || self.stopping.is_cancelled() {
+        let can_exchange = self.client.store().capabilities().has(Capability::Exchange);
+        if !can_exchange || self.settles_apart || self.stopping.is_cancelled() {
             return None;
         }
         // No jobs are waiting, and the loop has room for those that come: it acquires them when it is notified. An
@@ -235,21 +245,32 @@ impl<S: Store + ?Sized> Engine<S> {
     fn announce(&self, items: &[Settling<S>], reply: SettleReply) -> Vec<Settled> {
         let dispatcher = self.dispatcher();
         let mut announcements = Announcements::committed(dispatcher);
+        let mut announced = 0;
         for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
             let job_type = &held.acquired.job.job_type;
-            announcements.settled(outcome, job_type, |at| held.about(at), settled);
-        }
-        announcements.ripple(&reply.ripple);
-        announcements.send(dispatcher);
-        // Before the next attempts start: one of them may be the next attempt of the same job.
-        let mut at = None;
-        for (Settling { outcome, held, .. }, settled) in items.iter().zip(&reply.settled) {
+            let mut about = announcements.settled(outcome, job_type, |at| held.about_settled(at), settled);
+            // Before the next attempts start: one of them may be the next attempt of the same job.
             if held.has_scopes()
                 && let Some(ended) = Ended::of(outcome, settled)
             {
-                held.end_at(*at.get_or_insert_with(|| dispatcher.now()), &ended);
+                match &about {
+                    Some(about) => held.end_as(about, &ended),
+                    None => held.end(dispatcher, &ended),
+                }
             }
+            // Most jobs close their chain. Both events share their description.
+            if let Some(closed) = reply.ripple.closed.get(announced)
+                && closed.job == held.acquired.job.id
+            {
+                about = about.map(|about| {
+                    announced += 1;
+                    announcements.closed_by(about, closed)
+                });
+            }
+            about.into_iter().for_each(About::keep);
         }
+        announcements.ripple_after(&reply.ripple, announced);
+        announcements.send(dispatcher);
         reply.settled
     }
 

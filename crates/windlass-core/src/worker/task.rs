@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinError;
+use tokio::task::{AbortHandle, JoinError};
 use tokio::time::{Instant, sleep};
 use tracing::level_filters::LevelFilter;
-use tracing::{Instrument, Level};
+use tracing::{Instrument, Level, Span};
 
 use super::abort::AbortReason;
 use super::any_attempt::{AnyAttempt, HeldJob};
@@ -26,7 +26,8 @@ use super::schedule::ScheduledBy;
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use super::slot::SlotGuard;
 use super::stages::Scope;
-use crate::command::{Acquired, DueTime, Outcome, Settled};
+use crate::client::Wanted;
+use crate::command::{DueTime, Outcome, Settled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
 use crate::observer::Event;
@@ -41,26 +42,31 @@ const COMMIT_QUERIES: u32 = 20;
 /// job instead.
 pub(super) fn start<S: Store + ?Sized>(
     engine: &Arc<Engine<S>>,
-    acquired: Acquired,
+    held: &Arc<HeldJob>,
     handler: usize,
     requested_at: Instant,
     left: Duration,
+    wanted: Wanted,
 ) {
-    let held = HeldJob::new(acquired, engine.about());
     // Occupy the slot before spawning the task. The task frees the slot when it ends; if it ended first, the
     // slot would stay occupied forever.
     //
     // Occupy it before checking `stopping`, too. `stop` cancels the token first, and then releases all waiting jobs and
     // aborts all occupied slots. So either the check sees the stop, or the stop sees this attempt.
-    if engine.occupy(handler, requested_at, left, Arc::clone(&held)) {
-        run(engine, &held, handler);
+    if engine.occupy(handler, requested_at, left, Arc::clone(held)) {
+        run(engine, held, handler, wanted);
     } else if engine.stopping.is_cancelled() {
         engine.release_waiting();
     }
 }
 
 /// Runs an attempt whose slot is occupied, in its own task. If the worker is stopping, releases the job instead.
-pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob>, handler: usize) {
+pub(super) fn run<S: Store + ?Sized>(
+    engine: &Arc<Engine<S>>,
+    held: &Arc<HeldJob>,
+    handler: usize,
+    wanted: Wanted,
+) {
     let Some(task) = AttemptTask::new(engine, Arc::clone(held), handler) else { return };
     if engine.stopping.is_cancelled() {
         return task.leave(Outcome::Release);
@@ -69,18 +75,16 @@ pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob
     if attempt.occurrence().is_some() {
         attempt.insert(ScheduledBy(AnyStore::new(Arc::clone(&engine.client.shared.store))));
     }
-    held.follow(engine.dispatcher());
-    let span = {
-        // In the scopes of the observers, so that they can be the parents of the span.
-        let is_logged = Level::INFO <= LevelFilter::current();
-        let _entered = is_logged.then(|| held.enter());
-        let JobRecord { id: job, job_type, chain, attempt: number, .. } = &held.acquired.job;
-        let worker_name = held.worker.name.as_ref().map(tracing::field::display);
-        tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name)
-    };
+    held.follow(engine.dispatcher(), wanted);
+    // Without a subscriber, a span would only cost: about 250 instructions.
+    let is_logged = Level::INFO <= LevelFilter::current();
+    if !is_logged && !held.has_scopes() && task.handler.layers.is_empty() {
+        return engine.run_on_runner(held, task, attempt);
+    }
+    let span = if is_logged { span(held) } else { Span::none() };
     // Spawning moves the future about ten times. Its box is moved instead.
     let run: BoxFuture<'static, ()> = if task.handler.layers.is_empty() {
-        Box::pin(task.run(attempt).instrument(span))
+        Box::pin(async move { drop(task.run(attempt).await) }.instrument(span))
     } else {
         let layered = Arc::new(Layered { task, ended: OnceLock::new(), settling: OnceLock::new() });
         Box::pin(layered.run(attempt).instrument(span))
@@ -91,6 +95,16 @@ pub(super) fn run<S: Store + ?Sized>(engine: &Arc<Engine<S>>, held: &Arc<HeldJob
         tokio::spawn(run)
     };
     held.signal.runs(spawned.abort_handle());
+}
+
+/// Returns the span of an attempt.
+fn span(held: &HeldJob) -> Span {
+    // In the scopes of the observers, so that they can be the parents of the span.
+    held.within(|| {
+        let JobRecord { id: job, job_type, chain, attempt: number, .. } = &held.acquired.job;
+        let worker_name = held.worker.name.as_ref().map(tracing::field::display);
+        tracing::info_span!("attempt", %job, %chain, %job_type, attempt = number, worker_name)
+    })
 }
 
 /// The task of one attempt: runs its handler, and settles the outcome.
@@ -221,17 +235,22 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     }
 
     /// Runs the handler of an attempt without middleware. Leaves its settlement to the worker, and does not wait for it.
-    async fn run(self, attempt: AnyAttempt) {
+    /// Returns the task, unless it was aborted, and the worker for which it may run another attempt.
+    pub(super) async fn run(self, attempt: AnyAttempt) -> Option<(Arc<Engine<S>>, AbortHandle)> {
         self.held.report_start(self.slot.engine.dispatcher());
-        match self.call(attempt).await {
-            Ok(HandlerResult::Plain(outcome)) => self.leave(outcome),
+        let outcome = match self.call(attempt).await {
+            Ok(HandlerResult::Plain(outcome)) => Some(outcome),
             // Boxed, because it is rare and much larger than the rest of this future.
-            result => {
-                if let Err(outcome) = Box::pin(self.conclude(result)).await {
-                    self.leave(outcome);
-                }
-            }
+            result => Box::pin(self.conclude(result)).await.err(),
+        };
+        self.mark_settling();
+        // Before the settlement: if it must be repeated, the attempt gets another task.
+        let task = self.held.signal.returns();
+        let engine = Arc::clone(&self.slot.engine);
+        if let Some(outcome) = outcome {
+            self.hand_over(outcome);
         }
+        Some((engine, task?))
     }
 
     /// Runs the handler. Returns the text of its panic if it panics.
@@ -270,6 +289,11 @@ impl<S: Store + ?Sized> AttemptTask<S> {
     /// Settles the attempt, unless it is known to have lost its job. Does not wait for the settlement.
     pub(super) fn leave(self, outcome: Outcome) {
         self.mark_settling();
+        self.hand_over(outcome);
+    }
+
+    /// Does what [`leave`](Self::leave) does, for a handler that is marked as ended.
+    fn hand_over(self, outcome: Outcome) {
         if self.lost().is_none() {
             let Self { slot, held, .. } = self;
             let engine = Arc::clone(&slot.engine);
@@ -312,7 +336,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         }
         let job_type = &self.held.acquired.job.job_type;
         let dispatcher = self.slot.engine.dispatcher();
-        announcements.settled(&settlement.outcome, job_type, |at| self.held.about(at), &settled);
+        announcements.settled(&settlement.outcome, job_type, |at| self.held.about_settled(at), &settled);
         announcements.ripple(&ripple);
         announcements.send(dispatcher);
         match (Ended::of(&settlement.outcome, &settled), settled) {

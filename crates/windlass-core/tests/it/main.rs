@@ -13,6 +13,7 @@ mod log;
 mod memory;
 mod middleware;
 mod observer;
+mod ordered;
 mod queue;
 mod schedule_changes;
 mod schedule_declarations;

@@ -1,14 +1,15 @@
 //! What observers receive: times, durations and trace contexts of events, scopes of attempts, and activities.
 
-use std::any::Any;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use windlass_core::{
     About, Activity, Attempt, AttemptScope, Backoff, BoxError, ChainId, Client, Done, Ended, Entry, Event,
-    Job, JobOptions, ManualClock, MemoryStore, Observer, Stage, StoreCall, TraceContext, Traced, Worker,
+    Frequent, Job, JobOptions, ManualClock, MemoryStore, Observer, Stage, StoreCall, TraceContext, Traced,
+    Worker,
 };
 
 type Result<T, E = BoxError> = std::result::Result<T, E>;
@@ -45,6 +46,10 @@ struct Recorder {
     activities: Arc<Mutex<Vec<Activity>>>,
     /// Whether every method of a scope panics.
     panics: bool,
+    /// How often a scope was entered.
+    turns: Arc<AtomicU32>,
+    /// Whether it wants none of the frequent events.
+    skips: bool,
     /// Whether it wants no events.
     is_off: bool,
 }
@@ -84,6 +89,10 @@ impl Observer for Recorder {
         !self.is_off
     }
 
+    fn wants(&self, _: Frequent) -> bool {
+        !self.skips
+    }
+
     fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
         let name = match traced {
             Traced::Chain => "chain",
@@ -114,17 +123,17 @@ impl Observer for Recorder {
 struct Scope(Recorder);
 
 impl AttemptScope for Scope {
-    fn enter(&self) -> Option<Box<dyn Any>> {
-        struct Left(bool);
-        impl Drop for Left {
-            fn drop(&mut self) {
-                ENTERED.set(ENTERED.get() - 1);
-                assert!(!self.0, "a guard that panics");
-            }
-        }
-        assert!(!self.0.panics, "a scope that panics");
+    fn within(&self, poll: &mut dyn FnMut()) {
         ENTERED.set(ENTERED.get() + 1);
-        Some(Box::new(Left(self.0.panics)))
+        // A scope that panics does so before the poll, after it, or forgets it, one after the other.
+        let turn = self.0.turns.fetch_add(1, Ordering::SeqCst) % 3;
+        let is_polled = !self.0.panics || turn == 0;
+        if is_polled {
+            poll();
+            poll();
+        }
+        ENTERED.set(ENTERED.get() - 1);
+        assert!(!self.0.panics || turn == 2, "a scope that panics");
     }
 
     fn began(&self, stage: Stage) {
@@ -182,8 +191,40 @@ async fn a_scope_follows_an_attempt_and_its_transactions() {
 #[tokio::test]
 async fn a_panicking_scope_does_not_affect_the_attempt() {
     let recorder = Recorder { panics: true, ..Recorder::default() };
-    assert_eq!(run(&recorder, "fail").await, "entered 0");
+    let output = run(&recorder, "fail").await;
+    // Inside the scope if that polled it, outside of it otherwise.
+    assert!(["entered 0", "entered 1"].contains(&output.as_str()), "{output}");
+    assert_eq!(ENTERED.get(), 0);
+    assert!(recorder.turns.load(Ordering::SeqCst) > 3, "each turn was taken");
     assert_eq!(recorder.take(), ["attempt 1", "attempt 2"]);
+}
+
+/// The others arrive nevertheless.
+#[tokio::test]
+async fn events_that_nobody_reads_are_not_created() {
+    let names = |recorder: &Recorder| {
+        let abouts = recorder.abouts.lock().unwrap();
+        let names = abouts.iter().map(|(name, _)| name.clone()).filter(|name| !name.starts_with("trace"));
+        names.collect::<Vec<_>>()
+    };
+    let recorder = Recorder::default();
+    run(&recorder, "done").await;
+    assert_eq!(
+        names(&recorder),
+        ["ChainCreated", "JobCreated", "AttemptStarted", "JobCompleted", "ChainClosed"]
+    );
+    let recorder = Recorder { skips: true, ..Recorder::default() };
+    async fn plain(_: windlass_core::Ctx<Parcel>) -> Result<String> {
+        Ok(String::new())
+    }
+    let client = Client::builder(MemoryStore::new()).observer(recorder.clone()).build();
+    let worker = Worker::new(&client).concurrency(1).handle(plain).start().await.unwrap();
+    let chain = client.start(Parcel { first: "done".into() }).await.unwrap();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
+    assert_eq!(names(&recorder), ["JobCreated", "ChainClosed"]);
+    let closed = recorder.about("ChainClosed");
+    assert_eq!((closed.job, closed.chain), (chain.id().first_job(), chain.id()));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod jobs;
 mod metrics;
 mod receiver;
 mod rollbacks;
+mod sampling;
 mod specs;
 mod state;
 mod story;

@@ -97,13 +97,13 @@ create chain label (producer)
   close chain label (internal)
 create chain order (producer)
   create order (producer)
-    create pack (producer) -> create order
-      await chain (producer)
-        resolve chain (consumer) -> create chain label
-      create ship (producer) -> create pack
-        settle ship (client)
-      settle pack (client)
     settle order (client)
+  create pack (producer) -> create order
+    await chain (producer) -> create chain label
+      resolve chain (consumer) -> create chain label
+    settle pack (client)
+  create ship (producer) -> create pack
+    settle ship (client)
   close chain order (internal)
 ";
     check(run, expected).await;
@@ -125,9 +125,9 @@ create chain label (producer)
   close chain label (internal)
 create chain order (producer)
   create order (producer)
-    create pack (producer) -> create order
-      await chain (producer)
     settle order (client)
+  create pack (producer) -> create order
+    await chain (producer) -> create chain label
 ";
     check(run, expected).await;
 }

@@ -58,7 +58,7 @@ POST /orders (server) [api]
             process label (consumer) [worker-2]
           close chain label (internal) [worker-2]
     create pack (producer) [worker-1] -> create order, process order
-      await chain (producer) [worker-1]
+      await chain (producer) [worker-1] -> create chain label
         resolve chain (consumer) [worker-2] -> create chain label
       process pack (consumer) [worker-1]
     create ship (producer) [worker-1] -> create pack, process pack

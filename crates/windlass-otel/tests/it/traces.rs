@@ -201,6 +201,51 @@ async fn a_resolved_wait_links_to_the_chain_that_ended() {
     assert_eq!(resolved.parent_span_id, received.named("await chain")[0].span_id);
 }
 
+/// The process that waits for the chains knows only their ids, and queries their contexts. One of them is not sampled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_links_to_a_chain_of_another_process() {
+    let (received, endpoint) = receive(Wire::Grpc).await;
+    let store = Arc::new(MemoryStore::new());
+    let (traces, metrics) = providers(Wire::Grpc, &endpoint, "test");
+    let unsampled = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOff).build();
+    let client = |traces: &SdkTracerProvider| {
+        let telemetry = Telemetry::new().traces(traces);
+        Client::<MemoryStore>::builder(store.clone()).observer(telemetry).build()
+    };
+    let label = client(&traces).start(Label { number: 1 }).await.unwrap();
+    let other = client(&unsampled).start(Label { number: 2 }).await.unwrap();
+    let waits = client(&traces);
+    for commits in [true, false] {
+        let mut tx = waits.begin().await.unwrap();
+        let mut new = plan(Order { number: 1 }).build().unwrap();
+        new.job.blockers = vec![label.id().into(), other.id().into()];
+        tx.create(vec![new]).await.unwrap();
+        if commits { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+    }
+    waits.close().await.unwrap();
+    flush(traces, metrics).await;
+    let why = "not written: the transaction was rolled back, or the start was refused";
+    let (first, second): (Vec<_>, Vec<_>) =
+        received.named("await chain").into_iter().partition(|wait| wait.status.is_none() || !has_error(wait));
+    assert!(second.iter().all(|wait| wait.status.as_ref().unwrap().message == why && wait.links.is_empty()));
+    let [created] = &received.named("create chain label")[..] else { panic!("one is sampled") };
+    for wait in &first {
+        let is_label = attribute(wait, "windlass.blocker.chain.id") == Some(label.id().to_string());
+        let links: Vec<_> = wait.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
+        let expected = is_label.then_some((&created.trace_id, &created.span_id));
+        assert_eq!(links, expected.into_iter().collect::<Vec<_>>());
+        assert_eq!(attribute(wait, "windlass.blocker.chain.type").as_deref(), Some("label"));
+    }
+    let mut indexes: Vec<_> =
+        first.iter().filter_map(|wait| attribute(wait, "windlass.blocker.index")).collect();
+    indexes.sort();
+    assert_eq!(indexes, ["0", "1"], "{}", received.draw(false));
+}
+
+fn has_error(span: &Span) -> bool {
+    span.status.as_ref().is_some_and(|status| !status.message.is_empty())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_context_starts_no_new_trace() {
     let received = trace(Wire::Grpc, true, async |client| {

@@ -161,8 +161,8 @@ impl Observer for Panics {
 }
 
 impl AttemptScope for Panics {
-    fn enter(&self) -> Option<Box<dyn std::any::Any>> {
-        panic!("enter")
+    fn within(&self, _: &mut dyn FnMut()) {
+        panic!("within")
     }
 
     fn began(&self, _: Stage) {

@@ -137,7 +137,7 @@ impl Fixture for Leveled {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().in_parallel()
     }
 
     fn has_snapshots(&self) -> bool {

@@ -139,7 +139,7 @@ local function hot()
   end
 
   local set_key, in_blocks, list = nil, {}, { 'ZADD', tag .. ':pending_sets' }
-  local checks = { 'MSET', rows[2], 'MSET', rows[4], 'HSET', tag .. ':meta' }
+  local checks = { 'HSET', tag .. ':meta' }
   local put_keys = take_keys(new_keys)
   if not put_keys then
     return nil
@@ -166,19 +166,36 @@ local function hot()
   checks[#checks + 1], checks[#checks + 2] = 'ZADD', set_key
   local _, put_counts = add_numbers(tag .. ':counts', counts)
   local left, put_blocks = add_numbers(tag .. ':order_counts', in_blocks)
-  if not put_counts or not put_blocks or not has_kind(list[2], 'zset')
-    or not has_kind(tag .. ':order_blocks', 'zset') or not has_kind(tag .. ':order_unfinished', 'zset')
-  then
+  if not put_counts or not put_blocks then
     return nil
   end
-  for _, command in ipairs({
-    { 'HSET', put_counts[2] }, { 'HSET', put_blocks[2] }, { 'APPEND', blocks[1].key }, { 'ZADD', list[2] },
-    { 'ZADD', tag .. ':order_blocks' }, { 'ZADD', tag .. ':order_unfinished' },
-  }) do
+  local new_blocks, new_unfinished = { 'ZADD', tag .. ':order_blocks' }, { 'ZADD', tag .. ':order_unfinished' }
+  for _, of in ipairs(blocks) do
+    if left['live:' .. of.number] == #of.members then
+      new_blocks[#new_blocks + 1] = 0
+      new_blocks[#new_blocks + 1] = of.number
+    end
+    if left['open:' .. of.number] == #of.members then
+      new_unfinished[#new_unfinished + 1] = 0
+      new_unfinished[#new_unfinished + 1] = of.number
+    end
+  end
+  for _, command in ipairs({ put_counts, put_blocks, { 'APPEND', blocks[1].key } }) do
     checks[#checks + 1] = command[1]
     checks[#checks + 1] = command[2]
   end
-  if not may_run(checks) then
+  -- Most calls add no set and no block. Check only what this one writes.
+  local rare = { list, new_blocks, new_unfinished }
+  for _, command in ipairs(rare) do
+    if command[3] then
+      if not has_kind(command[2], 'zset') then
+        return nil
+      end
+      checks[#checks + 1] = command[1]
+      checks[#checks + 1] = command[2]
+    end
+  end
+  if not may_set(rows[2], rows[4]) or not may_run(checks) then
     return nil
   end
 
@@ -196,15 +213,11 @@ local function hot()
   call(unpack(put_blocks))
   for _, of in ipairs(blocks) do
     call('APPEND', of.key, table.concat(of.members))
-    if left['live:' .. of.number] == #of.members then
-      call('ZADD', tag .. ':order_blocks', 0, of.number)
-    end
-    if left['open:' .. of.number] == #of.members then
-      call('ZADD', tag .. ':order_unfinished', 0, of.number)
-    end
   end
-  if list[3] then
-    call(unpack(list))
+  for _, command in ipairs(rare) do
+    if command[3] then
+      call(unpack(command))
+    end
   end
   return { now }
 end

@@ -38,6 +38,11 @@ local function may_run(commands)
   return true
 end
 
+-- Whether the user may set both of these keys.
+local function may_set(one, other)
+  return not redis.acl_check_cmd or redis.acl_check_cmd('MSET', one, '', other, '')
+end
+
 -- Reads numbers of a hash and adds the changes to them. Returns nil if that is not possible, and otherwise the new
 -- numbers by field, and the commands that write them.
 local function add_numbers(key, changes)

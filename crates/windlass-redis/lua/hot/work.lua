@@ -46,7 +46,7 @@ local function running_of(changes, job_type)
   local found = changes.running[job_type]
   if not found then
     local key = tag .. ':running:' .. job_type
-    found = { key = key, gone = { 'ZREM', key }, new = { 'ZADD', key }, settled = 0 }
+    found = { key = key, gone = { 'ZREM', key, of = 'ZREM running' }, new = { 'ZADD', key, of = 'ZADD running' }, settled = 0 }
     changes.running[job_type] = found
   end
   return found
@@ -229,7 +229,9 @@ local function acquire_plain(changes, now, types)
   end
   for _, set in ipairs(sets) do
     if set.taken > 0 then
-      changes.removals[#changes.removals + 1] = { 'ZREMRANGEBYRANK', set.key, 0, set.taken - 1 }
+      changes.removals[#changes.removals + 1] = {
+        'ZREMRANGEBYRANK', set.key, 0, set.taken - 1, of = 'ZREMRANGEBYRANK pending',
+      }
       local pending = 'pending:' .. set.type
       changes.counts[pending] = (changes.counts[pending] or 0) - set.taken
       if set.taken == set.card then
@@ -238,7 +240,9 @@ local function acquire_plain(changes, now, types)
     end
   end
   changes.held[ARGV[5]] = taken
-  changes.additions[#changes.additions + 1] = { 'SET', tag .. ':request:' .. ARGV[5], table.concat(ids) }
+  changes.additions[#changes.additions + 1] = {
+    'SET', tag .. ':request:' .. ARGV[5], table.concat(ids), of = 'SET request',
+  }
   return replies
 end
 
@@ -292,7 +296,7 @@ local function add_counted(changes)
       if #(try('GET', key) or ' ') % ID_LENGTH ~= 0 then
         return false
       end
-      changes.removals[#changes.removals + 1] = { 'UNLINK', key }
+      changes.removals[#changes.removals + 1] = { 'UNLINK', key, of = 'UNLINK request' }
     end
   end
   for field, number in pairs(open) do
@@ -306,12 +310,12 @@ local function add_counted(changes)
   return true
 end
 
--- Whether the user may run these commands. Checks one key of each kind.
+-- Whether the user may run these commands. Checks one key of each kind: `of` names the kind of a key that has several.
 local function may_run_all(lists)
   local checks, seen = {}, {}
   for _, commands in ipairs(lists) do
     for _, command in ipairs(commands) do
-      local what = command[1] .. string.match(command[2], '^:[a-z_]+', #tag + 1)
+      local what = command.of or command[1] .. command[2]
       if not seen[what] then
         seen[what] = true
         checks[#checks + 1] = command[1]
@@ -346,9 +350,8 @@ local function hot()
     changes.additions[#changes.additions + 1] = { 'ZADD', tag .. ':leaving', leaves_at, table.concat(members) }
   end
   local rows = changes.rows
-  local written = { { 'MSET', rows[2] }, { 'MSET', rows[4] or rows[2] } }
   if not add_running(changes) or not add_counted(changes) or (settled[1] and not has_kind(tag .. ':leaving', 'zset'))
-    or not may_run_all({ changes.removals, written, changes.additions })
+    or not may_set(rows[2], rows[4] or rows[2]) or not may_run_all({ changes.removals, changes.additions })
   then
     return nil
   end

@@ -57,8 +57,8 @@ impl Runner {
             .env("WINDLASS_OUTCOME", &files.outcome)
             // A trace of the worker's own surroundings does not concern the job.
             .env_remove(TRACEPARENT);
-        // The stored context of the job, so that the spans of the command join the trace that started it.
-        if let Some(trace) = &attempt.job().trace {
+        // The stored context, so that the spans of the command join the trace that started the job.
+        if let Some(trace) = attempt.trace() {
             command.env(TRACEPARENT, trace.as_str());
         }
         if !attempt.blockers().is_empty() {

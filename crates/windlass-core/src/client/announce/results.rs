@@ -9,8 +9,9 @@ use crate::command::{
     Applied, Cancelled, ClosedChain, Created, DeleteReply, DueTime, JobSummary, NewChain, NewJob, Outcome,
     OutsideApplied, Reaped, Retried, Ripple, Settled, Step, TriggerReply,
 };
-use crate::name::{ErrorText, TraceContext, TypeName};
-use crate::observer::{About, AboutJob, Event};
+use crate::id::ChainId;
+use crate::name::{ErrorText, Key, TraceContext, TypeName};
+use crate::observer::{About, AboutJob, Described, Event, Frequent};
 use crate::record::{ClosedAs, Status};
 use crate::time::Timestamp;
 
@@ -19,25 +20,30 @@ impl Announcements {
     pub(in crate::client) fn created(&mut self, new: &NewChain, created: &Created) {
         let Created::New { job, repeated } = created else { return };
         if !repeated && !self.unobserved {
-            let shared = AboutJob {
-                key: new.key.as_ref().map(|key| key.key.clone()),
-                chain_trace: new.trace.clone(),
-                ..about_new(*job, &new.job, &new.job.job_type)
-            };
-            let about = About {
-                job_age: Some(Duration::ZERO),
-                chain_age: Some(Duration::ZERO),
-                ..About::new(self.created_at(*job, &new.job), Arc::new(shared))
-            };
-            self.event(Event::ChainCreated(about.clone()));
-            self.job_created(about, *job);
+            let (key, trace) = (new.key.as_ref().map(|key| &key.key), new.trace.as_ref());
+            let mut about = self.about_new(*job, &new.job, &new.job.job_type, (key, trace));
+            about.chain_age = Some(Duration::ZERO);
+            let about = self.tell_if_read(Frequent::ChainCreated, about, Event::ChainCreated);
+            self.job_created(about, *job).keep();
         }
         // Also for a repeated creation: if the first reply was lost, no worker has been woken yet.
         self.wake_workers(*job, &new.job.job_type);
     }
 
+    /// Announces a chain that the job in `about` has closed.
+    pub(crate) fn closed_by(&mut self, about: About, closed: &ClosedChain) -> About {
+        let about = self.tell(about, |about| Event::ChainClosed(about, closed.closed_as));
+        self.note_closed(closed.chain, closed.closed_as);
+        about
+    }
+
     /// Announces the unblocked jobs and the closed chains.
     pub(crate) fn ripple(&mut self, ripple: &Ripple) {
+        self.ripple_after(ripple, 0);
+    }
+
+    /// Announces the unblocked jobs and the closed chains, except for the first ones, which have been announced.
+    pub(crate) fn ripple_after(&mut self, ripple: &Ripple, announced: usize) {
         // If several chains closed, the reply does not say which of them a job waited for.
         let cause = if let [closed] = &ripple.closed[..] { closed.trace.as_ref() } else { None };
         for unblocked in &ripple.unblocked {
@@ -51,12 +57,14 @@ impl Announcements {
             }
             self.wake_workers(unblocked.job, &unblocked.job_type);
         }
-        self.notes.reserve(ripple.closed.len());
-        for closed in &ripple.closed {
-            if !self.unobserved {
-                self.closed(self.about_closed(closed), closed.closed_as);
+        let closed = ripple.closed.get(announced..).unwrap_or_default();
+        self.notes.reserve(closed.len());
+        for closed in closed {
+            if self.unobserved {
+                self.notes.push(Note::Closed(closed.chain));
+            } else {
+                self.closed_by(self.about_closed(closed), closed).keep();
             }
-            self.notes.push(Note::Closed(closed.chain));
         }
     }
 
@@ -75,47 +83,49 @@ impl Announcements {
     }
 
     /// Announces the result of an attempt's settlement. `about` describes the attempt at a time of the store. It is called
-    /// only if there is something to describe.
+    /// only if there is something to describe. Returns the description, if the attempt was settled.
     pub(crate) fn settled(
         &mut self,
         outcome: &Outcome,
         job_type: &TypeName,
         about: impl Fn(Timestamp) -> About,
         settled: &Settled,
-    ) {
+    ) -> Option<About> {
         match settled {
-            Settled::Applied(applied) => self.applied(outcome, job_type, about, applied),
+            Settled::Applied(applied) => return self.applied(outcome, job_type, about, applied),
             Settled::AlreadyApplied(job) => self.applied_before(outcome, &about(self.now()), *job),
             Settled::Lost(_) if !self.unobserved => self.event(Event::AttemptLost(about(self.now()))),
             Settled::Lost(_) | Settled::Busy | Settled::Refused(_) => {}
         }
+        None
     }
 
     fn applied(
         &mut self,
         outcome: &Outcome,
         job_type: &TypeName,
-        about: impl Fn(Timestamp) -> About,
+        about: impl FnOnce(Timestamp) -> About,
         applied: &Applied,
-    ) {
-        if !self.unobserved {
-            self.event(ended(outcome, about(self.now()), applied));
-        }
+    ) -> Option<About> {
+        let about = if self.unobserved {
+            None
+        } else {
+            let (about, event) = (about(self.now()), |about| ended(outcome, about, applied));
+            Some(match applied.job.status {
+                // Without a worker, no scope reports the completion.
+                Status::Completed if about.worker.is_some() => {
+                    self.tell_if_read(Frequent::JobCompleted, about, event)
+                }
+                _ => self.tell(about, event),
+            })
+        };
         self.wake_workers(applied.job, job_type);
         if let (Some(next), Outcome::Continue { next: job, .. }) = (applied.next, outcome) {
-            if !self.unobserved {
-                let before = about(self.now());
-                let shared = AboutJob {
-                    key: before.key.clone(),
-                    chain_trace: before.chain_trace.clone(),
-                    cause_traces: before.trace.clone().into_iter().collect(),
-                    ..about_new(next, &job.job, &before.chain_type)
-                };
-                let about = About {
-                    job_age: Some(Duration::ZERO),
-                    chain_age: before.chain_age,
-                    ..About::new(self.created_at(next, &job.job), Arc::new(shared))
-                };
+            if let Some(before) = &about {
+                let (key, trace) = (before.key.as_ref(), before.chain_trace.as_ref());
+                let mut about = self.about_new(next, &job.job, &before.chain_type, (key, trace));
+                about.chain_age = before.chain_age;
+                about.shared_mut().cause_traces.extend(before.trace.clone());
                 self.job_created(about, next);
             }
             self.wake_workers(next, &job.job.job_type);
@@ -123,6 +133,7 @@ impl Announcements {
         for (new, created) in outcome.carried().iter().zip(&applied.created) {
             self.created(new, created);
         }
+        about
     }
 
     /// Announces a settlement whose first reply was lost, so that nothing has been announced for it yet.
@@ -140,8 +151,8 @@ impl Announcements {
             (Outcome::Complete { .. }, Status::Completed) | (Outcome::Fail { .. }, Status::Failed) => {
                 self.applied(outcome, &about.job_type, |_| about.clone(), &applied(None));
                 if let Some(closed_as) = job.status.closed_as() {
-                    self.closed(about.clone(), closed_as);
-                    self.notes.push(Note::Closed(about.chain));
+                    self.event(Event::ChainClosed(about.clone(), closed_as));
+                    self.note_closed(about.chain, closed_as);
                 }
             }
             _ => self.wake_workers(job, &about.job_type),
@@ -178,7 +189,8 @@ impl Announcements {
                 let shared = next.shared_mut();
                 shared.job = id;
                 shared.job_type.clone_from(&job.job_type);
-                shared.wait_traces = wait_traces(job);
+                shared.blockers = job.blockers.iter().map(|blocker| blocker.chain).collect();
+                shared.wait_traces = wait_traces(job).collect();
                 shared.cause_traces = shared.trace.take().into_iter().collect();
                 shared.trace.clone_from(&job.trace);
                 // The reply has the status of the latest job only. A later step has completed the others.
@@ -244,20 +256,19 @@ impl Announcements {
         }
     }
 
-    fn closed(&mut self, about: About, closed_as: ClosedAs) {
-        let chain = about.chain;
-        self.event(Event::ChainClosed(about, closed_as));
+    fn note_closed(&mut self, chain: ChainId, closed_as: ClosedAs) {
         if closed_as != ClosedAs::Completed && !self.unobserved {
             self.notes.push(Note::Failed(chain, closed_as));
         }
+        self.notes.push(Note::Closed(chain));
     }
 
-    fn job_created(&mut self, about: About, job: JobSummary) {
-        let blocked = (job.status == Status::Blocked).then(|| about.clone());
-        self.event(Event::JobCreated(about));
-        if let Some(about) = blocked {
-            self.event(Event::JobBlocked(about));
+    fn job_created(&mut self, about: About, job: JobSummary) -> About {
+        let about = self.tell(about, Event::JobCreated);
+        if job.status == Status::Blocked {
+            self.event(Event::JobBlocked(about.clone()));
         }
+        about
     }
 
     /// Returns the store's time.
@@ -283,9 +294,76 @@ impl Announcements {
 
     fn about_closed(&self, closed: &ClosedChain) -> About {
         let at = self.now();
-        let (job, chain) = ((closed.job, closed.job_type.clone()), (closed.chain, closed.chain_type.clone()));
-        let shared = AboutJob { chain_trace: closed.trace.clone(), ..AboutJob::new(job, chain) };
-        About { chain_age: Some(at.since(closed.created_at)), ..About::new(at, Arc::new(shared)) }
+        let mut about = About::reuse(
+            at,
+            &Described {
+                job: closed.job,
+                job_type: &closed.job_type,
+                chain: closed.chain,
+                chain_type: &closed.chain_type,
+                key: None,
+                attempt: None,
+                worker: None,
+                trace: None,
+                chain_trace: closed.trace.as_ref(),
+            },
+        );
+        about.chain_age = Some(at.since(closed.created_at));
+        about
+    }
+
+    /// Describes a job that was created. The chain has this key and this trace context.
+    fn about_new(
+        &self,
+        job: JobSummary,
+        new: &NewJob,
+        chain_type: &TypeName,
+        (key, chain_trace): (Option<&Key>, Option<&TraceContext>),
+    ) -> About {
+        let mut about = About::reuse(
+            self.created_at(job, new),
+            &Described {
+                job: job.job,
+                job_type: &new.job_type,
+                chain: job.chain,
+                chain_type,
+                key,
+                attempt: None,
+                worker: None,
+                trace: new.trace.as_ref(),
+                chain_trace,
+            },
+        );
+        about.job_age = Some(Duration::ZERO);
+        if !new.blockers.is_empty() {
+            let shared = about.shared_mut();
+            shared.blockers.extend(new.blockers.iter().map(|blocker| blocker.chain));
+            shared.wait_traces.extend(wait_traces(new));
+        }
+        about
+    }
+
+    /// Like [`tell`](Self::tell), unless nobody reads the event.
+    fn tell_if_read(&mut self, kind: Frequent, about: About, event: impl FnOnce(About) -> Event) -> About {
+        match &self.committed {
+            Some(committed) if !committed.dispatcher.wants(kind, committed.wanted) => about,
+            _ => self.tell(about, event),
+        }
+    }
+
+    /// Announces an event about a job. Returns the description for the next event.
+    fn tell(&mut self, about: About, event: impl FnOnce(About) -> Event) -> About {
+        match &self.committed {
+            Some(committed) => {
+                let event = event(about);
+                committed.dispatcher.report(&event, committed.wanted);
+                event.into_about().expect("the event was built from a description")
+            }
+            None => {
+                self.event(event(about.clone()));
+                about
+            }
+        }
     }
 }
 
@@ -293,18 +371,9 @@ fn about_job(job: JobSummary, job_type: &TypeName, chain_type: &TypeName) -> Abo
     AboutJob::new((job.job, job_type.clone()), (job.chain, chain_type.clone()))
 }
 
-/// Describes a job that was created.
-fn about_new(job: JobSummary, new: &NewJob, chain_type: &TypeName) -> AboutJob {
-    AboutJob {
-        trace: new.trace.clone(),
-        wait_traces: wait_traces(new),
-        ..about_job(job, &new.job_type, chain_type)
-    }
-}
-
 /// Returns the trace contexts of a new job's waits.
-fn wait_traces(job: &NewJob) -> Vec<TraceContext> {
-    job.blockers.iter().filter_map(|blocker| blocker.trace.clone()).collect()
+fn wait_traces(job: &NewJob) -> impl Iterator<Item = TraceContext> {
+    job.blockers.iter().filter_map(|blocker| blocker.trace.clone())
 }
 
 /// Returns the event for the end of an attempt.

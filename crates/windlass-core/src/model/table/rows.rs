@@ -59,8 +59,7 @@ impl Rows for Tables {
             drop(row);
             change(Arc::make_mut(stored));
             let row = Arc::clone(stored);
-            self.remove_from_type(&row.job.job_type, &before);
-            self.add_to_type(&row);
+            self.relist(&before, &row);
             return Ok(row);
         }
         change(Arc::make_mut(&mut row));

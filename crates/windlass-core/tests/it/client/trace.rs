@@ -4,9 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use windlass_core::{About, Client, Event, MemoryStore, Observer, TraceContext, Traced, next, plan};
+use windlass_core::{
+    About, BlockersFound, ChainId, Client, Event, MemoryStore, Observer, TraceContext, Traced, next, plan,
+};
 
 use super::{Approve, Report, Seen, Ship, mail};
+
+type Contexts = Vec<(ChainId, String)>;
 
 /// Returns a context with the name and number of what is traced.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +20,8 @@ struct Tracer {
     unreported: Arc<Mutex<Vec<String>>>,
     is_off: Arc<AtomicBool>,
     silent: bool,
+    /// The contexts of blockers that it was told, for each job.
+    found: Arc<Mutex<Vec<Contexts>>>,
 }
 
 impl Observer for Tracer {
@@ -33,6 +39,15 @@ impl Observer for Tracer {
 
     fn rolled_back(&self, traced: Traced, about: &About) {
         self.rolled_back.lock().unwrap().push(name(traced, about));
+    }
+
+    fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
+        assert!(!about.blockers.is_empty());
+        let found = Arc::clone(&self.found);
+        Some(Box::new(move |blockers| {
+            let blockers = blockers.iter().map(|found| (found.chain, found.trace.as_str().to_owned()));
+            found.lock().unwrap().push(blockers.collect());
+        }))
     }
 
     fn unreported(&self, traced: Traced, about: &About) {
@@ -78,6 +93,33 @@ async fn chains_jobs_and_waits_are_stored_with_their_contexts() {
     let stored = client.chain(report).await.unwrap().unwrap();
     assert_eq!(trace(stored.latest.blockers[0].trace.clone()), "wait:report-7");
     assert_eq!(trace(stored.latest.blockers[1].trace.clone()), "wait:report-8");
+}
+
+#[tokio::test]
+async fn observers_learn_the_contexts_of_blockers() {
+    let (client, tracer) = traced();
+    let first = client.start(mail()).await.unwrap();
+    let second = client.start(mail()).await.unwrap();
+    client.start(Report).blocked_by((first, second)).await.unwrap();
+    client.close().await.unwrap();
+    let expected = [(first.id(), "chain:mail-1".to_owned()), (second.id(), "chain:mail-3".to_owned())];
+    assert_eq!(*tracer.found.lock().unwrap(), [expected]);
+}
+
+/// The job is not written, so no observer receives an event.
+#[tokio::test]
+async fn blockers_of_a_job_that_is_rolled_back_are_not_queried() {
+    let (client, tracer) = traced();
+    let blocker = client.start(mail()).await.unwrap();
+    let mut tx = client.begin().await.unwrap();
+    tx.start(Report).blocked_by((blocker, blocker)).await.unwrap();
+    tx.rollback().await.unwrap();
+    let mut tx = client.begin().await.unwrap();
+    tx.start(Report).blocked_by((blocker, blocker)).await.unwrap();
+    assert!(tracer.found.lock().unwrap().is_empty());
+    tx.commit().await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(tracer.found.lock().unwrap().len(), 1);
 }
 
 #[tokio::test]

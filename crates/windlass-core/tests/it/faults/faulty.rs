@@ -48,6 +48,7 @@ pub(super) struct Faulty {
     inner: MemoryStore,
     state: Arc<Mutex<State>>,
     exchanges: u8,
+    is_parallel: bool,
 }
 
 #[derive(Debug, Default)]
@@ -56,6 +57,8 @@ struct State {
     calls: HashMap<&'static str, usize>,
     /// The number of exchanges in flight, and its maximum.
     in_flight: (usize, usize),
+    /// The largest number of jobs that an acquire requested.
+    requested_max: u32,
 }
 
 impl Default for Faulty {
@@ -68,7 +71,17 @@ impl Faulty {
     /// Creates a store that handles this number of exchanges at a time.
     pub(super) fn with_exchanges(exchanges: u8) -> Self {
         let inner = MemoryStore::with_clock(Arc::new(RuntimeClock::default()));
-        Self { inner, state: Arc::default(), exchanges }
+        Self { inner, state: Arc::default(), exchanges, is_parallel: false }
+    }
+
+    /// Creates a store that executes a settlement and an acquire at the same time.
+    pub(super) fn in_parallel() -> Self {
+        Self { is_parallel: true, ..Self::default() }
+    }
+
+    /// Returns the largest number of jobs that an acquire requested.
+    pub(super) fn requested_max(&self) -> u32 {
+        self.state.lock().unwrap().requested_max
     }
 
     /// Returns the maximum number of exchanges that were in flight at the same time.
@@ -210,11 +223,16 @@ impl Decorator for Faulty {
     }
 
     fn supported(&self) -> Capabilities {
-        self.inner.capabilities().exchanges_in_flight(self.exchanges)
+        let capabilities = self.inner.capabilities().exchanges_in_flight(self.exchanges);
+        if self.is_parallel { capabilities.in_parallel() } else { capabilities }
     }
 
     fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
         let name = command.name();
+        if let Command::Acquire(Acquire { max, .. }) = &command {
+            let mut state = self.state.lock().unwrap();
+            state.requested_max = state.requested_max.max(*max);
+        }
         match self.enter(name) {
             Some(Fault::IsBusy) => Box::pin(async move { Ok(busy(&command)) }),
             fault if name == "exchange" => Box::pin(async move {

@@ -273,6 +273,36 @@ async fn a_worker_has_as_many_exchanges_in_flight_as_the_store_handles() {
     }
 }
 
+/// Drains 1,000 jobs from a store whose acquires and settlements take 5 ms each, with 10 slots and this prefetch. Returns
+/// how long it took.
+async fn drain_with_prefetch(store: &Faulty, prefetch: u32) -> Duration {
+    let client = Client::new(store.clone());
+    let chains = client.start_many((0..1_000).map(|_| task("x"))).await.unwrap();
+    store.break_all(&["acquire", "exchange", "settle"], &Fault::Takes(Duration::from_millis(5)));
+    let began = Instant::now();
+    let worker = Worker::new(&client).concurrency(10).prefetch(prefetch);
+    let worker = worker.handle(echo::<Task>).start().await.unwrap();
+    for chain in chains {
+        client.wait(chain).timeout(MINUTE).await.unwrap();
+    }
+    let took = began.elapsed();
+    worker.stop(TIMEOUT).await;
+    took
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prefetch_settles_and_acquires_at_the_same_time_if_the_store_can() {
+    let store = Faulty::in_parallel();
+    let took = drain_with_prefetch(&store, 90).await;
+    assert_eq!(store.calls("exchange"), 0);
+    assert_eq!(store.requested_max(), 50, "half of the jobs that the worker may hold");
+    // 20 acquires of 50 jobs, each while the 50 jobs before are settled.
+    assert!(took < Duration::from_millis(20 * 5 + 40), "{took:?}");
+    let store = Faulty::in_parallel();
+    drain_with_prefetch(&store, 0).await;
+    assert!(store.calls("exchange") > 50, "{} exchanges without a prefetch", store.calls("exchange"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_reaps_only_if_a_lease_has_expired() {
     let (store, client) = faulty();

@@ -1,14 +1,14 @@
 //! What observers learn of attempts and of requested trace contexts if the store is slow or loses replies.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass_core::command::Outcome;
 use windlass_core::{
-    About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, ChainId, Client, Closing, Ctx, Done,
-    Ended, ErrorKind, Event, Hooks, MemoryTx, Next, Observer, Stage, StoreCall, TraceContext, Traced, Worker,
-    plan,
+    About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, ChainId, Client, Closing, Ctx, Data, Done,
+    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, Observer, Stage, StoreCall,
+    TraceContext, Traced, Worker, WorkerId, plan,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -113,6 +113,63 @@ async fn an_attempt_that_lost_its_job_ends_with_the_reason() {
     pass(2 * LEASE).await;
     let lines = recorder.take();
     assert_eq!(lines.last().unwrap(), "ended Lost(AlreadyClosed)", "{lines:?}");
+}
+
+/// An observer that relies on scopes, and reads a completion only if no scope can report it.
+#[derive(Debug)]
+struct RelyingOnScopes {
+    ended: mpsc::Sender<()>,
+    completed: tokio::sync::mpsc::UnboundedSender<Option<WorkerId>>,
+}
+
+impl Observer for RelyingOnScopes {
+    fn observe(&self, event: &Event) {
+        if let Event::JobCompleted(about, _) = event {
+            self.completed.send(about.worker).unwrap();
+        }
+    }
+
+    fn wants(&self, event: Frequent) -> bool {
+        event != Frequent::JobCompleted
+    }
+
+    fn attempt(&self, _: &About) -> Option<Box<dyn AttemptScope>> {
+        Some(Box::new(Ending(self.ended.clone())))
+    }
+}
+
+#[derive(Debug)]
+struct Ending(mpsc::Sender<()>);
+
+impl AttemptScope for Ending {
+    fn ended(&self, _: &About, ended: &Ended) {
+        assert!(matches!(ended, Ended::Lost(_)), "{ended:?}");
+        self.0.send(()).unwrap();
+    }
+}
+
+/// A handler that blocks its thread until its scope has ended. The store still accepts its completion.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_completion_after_the_end_of_its_scope_is_reported() {
+    let (ended, has_ended) = mpsc::channel();
+    let (completed, mut completions) = tokio::sync::mpsc::unbounded_channel();
+    let store = Faulty::default();
+    // Otherwise this worker would requeue the job when its lease has ended.
+    store.break_all(&["reap"], &Fault::Fails);
+    let client = Client::builder(store).observer(RelyingOnScopes { ended, completed }).build();
+    let has_ended = Arc::new(Mutex::new(has_ended));
+    let blocks = |job: Ctx<Task>, Data(ended): Data<Arc<Mutex<mpsc::Receiver<()>>>>| async move {
+        ended.lock().unwrap().recv()?;
+        echo(job).await
+    };
+    let options = HandlerOptions::new().lease(Duration::from_millis(200)).timeout(Duration::from_millis(50));
+    let worker = Worker::new(&client).concurrency(1).data(has_ended);
+    let worker = worker.handle_with::<Task, _>(options, blocks).start().await.unwrap();
+    let chain = client.start(task("x")).await.unwrap();
+    client.wait(chain).timeout(MINUTE).await.unwrap();
+    let worker_id = timeout(MINUTE, completions.recv()).await.unwrap();
+    assert_eq!(worker_id, Some(None), "the event is the only report");
+    worker.stop(TIMEOUT).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -253,14 +253,14 @@ async fn blockers<S: Store>(scene: Scene<S>) {
     scene.output(chain).await;
     closed(&scene, 2).await;
     scene.stop([worker]).await;
-    let freed = ["AttemptStarted", "JobCompleted", "JobUnblocked", "ChainClosed"];
+    let freed = ["AttemptStarted", "JobCompleted", "ChainClosed", "JobUnblocked"];
     assert_eq!(names(&scene)[6..10], freed);
     assert_eq!(names(&scene)[10..13], ["AttemptStarted", "JobCompleted", "ChainClosed"]);
     let events = scene.seen.all();
-    for event in [&events[4], &events[8]] {
+    for event in [&events[4], &events[9]] {
         assert_eq!(about(event).unwrap().chain, chain.id(), "{event:?}");
     }
-    assert_eq!(about(&events[9]).unwrap().chain, blocker.id());
+    assert_eq!(about(&events[8]).unwrap().chain, blocker.id());
 }
 
 async fn blocker_failed<S: Store>(scene: Scene<S>) {
