@@ -25,6 +25,7 @@ use crate::frame::{
 };
 use crate::options::NAMESPACE;
 use crate::record;
+use crate::reserve::{self, is_zero};
 
 pub(crate) const HEAD: &str = "head";
 pub(crate) const LOCK: &str = "lock";
@@ -366,20 +367,25 @@ impl Folder {
             read.ok_or_else(|| shortened(self.path(), &name, from, to))?;
             Ok(bytes)
         };
+        let mut is_reserved = false;
         if let Some(reason) = invalid {
-            // At most one batch is incomplete, and no batch is larger than a record can be.
-            if size - end.offset > (FRAME_BYTES + RECORD_MAX_BYTES) as u64 {
+            // At most one batch is incomplete, and no batch is larger than a record can be. Reserved room may follow it.
+            if size - end.offset > (FRAME_BYTES + RECORD_MAX_BYTES) as u64 + reserve::MAX_BYTES {
                 return Err(damaged(self.path(), &name, end.offset, reason));
             }
-            if has_later_record(&read(end.offset, size)?, origin, end.number) {
+            let rest = read(end.offset, size)?;
+            if has_later_record(&rest, origin, end.number) {
                 return Err(damaged(self.path(), &name, end.offset, reason));
             }
-            tracing::warn!(
-                folder = %self.path().display(), file = name, offset = end.offset, bytes = size - end.offset, reason,
-                "an incomplete batch at the end of the journal was cut off; it was never acknowledged"
-            );
+            is_reserved = is_zero(&rest);
+            if !is_reserved {
+                tracing::warn!(
+                    folder = %self.path().display(), file = name, offset = end.offset, bytes = rest.len(), reason,
+                    "an incomplete batch at the end of the journal was cut off; it was never acknowledged"
+                );
+            }
         }
-        if size > end.offset || last.is_some() {
+        if size > end.offset && !is_reserved || last.is_some() {
             let rewrite = match last {
                 Some(offset) => Some((offset, read(offset, end.offset)?)),
                 None => None,

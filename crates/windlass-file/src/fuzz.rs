@@ -54,7 +54,8 @@ pub fn from_contents(contents: &[Vec<u8>]) -> Vec<u8> {
 
 /// Creates a file. If the first byte of the data is even, the file consists of the other bytes. If it is odd, the other
 /// bytes are the contents of records, each after its length (2 bytes). They get valid headers, because a fuzzer does not
-/// find valid checksums. If the second lowest bit is set, the last bytes of the file are missing.
+/// find valid checksums. The higher bits of the first byte are the number of bytes that are missing at the end of the file,
+/// if the second lowest bit is set, or else of zeros that follow, like reserved room.
 fn file(header: Header, first: u64, data: &[u8]) -> Vec<u8> {
     let Some((&mode, mut rest)) = data.split_first() else { return Vec::new() };
     if mode & 1 == 0 {
@@ -74,6 +75,8 @@ fn file(header: Header, first: u64, data: &[u8]) -> Vec<u8> {
     }
     if mode & 2 != 0 {
         bytes.truncate(bytes.len().saturating_sub(usize::from(mode >> 2)));
+    } else {
+        bytes.resize(bytes.len() + usize::from(mode >> 2), 0);
     }
     bytes
 }

@@ -63,14 +63,15 @@
 //!
 //! # Files
 //!
-//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or copy all files
-//! except `head`.
+//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or use an atomic
+//! snapshot of the file system.
 
 #![forbid(unsafe_code)]
 
 mod notifier;
 mod open;
 mod options;
+mod pace;
 mod store;
 mod transaction;
 
@@ -88,6 +89,7 @@ mod folder;
 mod frame;
 mod lock;
 mod record;
+mod reserve;
 mod snapshot;
 mod time;
 

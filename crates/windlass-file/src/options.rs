@@ -7,6 +7,7 @@ use std::time::Duration;
 use windlass_core::{Clock, Error, ErrorKind, Result, SystemClock};
 
 use crate::frame::RECORD_MAX_BYTES;
+use crate::reserve::RESERVE_FROM_BYTES;
 
 /// The prefix of the names of namespace folders.
 pub(crate) const NAMESPACE: &str = "namespace-";
@@ -27,6 +28,8 @@ pub struct Options {
     pub(crate) checks_integrity: bool,
     /// The maximum size of a record, in bytes. Only tests change it.
     pub(crate) record_max_bytes: usize,
+    /// The minimum size of a journal with reserved room, in bytes. Only tests change it.
+    pub(crate) reserve_from_bytes: u64,
 }
 
 impl Options {
@@ -41,6 +44,7 @@ impl Options {
             allows_network: false,
             checks_integrity: true,
             record_max_bytes: RECORD_MAX_BYTES,
+            reserve_from_bytes: RESERVE_FROM_BYTES,
         }
     }
 

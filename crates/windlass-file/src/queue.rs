@@ -99,6 +99,11 @@ impl Queue {
         !self.waiting.is_empty()
     }
 
+    /// Returns the number of commands if there is nothing else in the queue.
+    pub(crate) fn only_commands(&self) -> Option<usize> {
+        self.waiting.iter().all(Waiting::is_command).then_some(self.waiting.len())
+    }
+
     /// Takes the commands before the next work that must run alone, renewals first: an expired lease is worse than a
     /// delayed start. If such work is first in the queue, takes only that.
     pub(crate) fn take(&mut self) -> Option<Turn> {

@@ -8,7 +8,7 @@ use windlass_core::command::{Command, Durability, Reap, Reply};
 use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Stalls, Timestamp};
 
 use crate::compact::Compaction;
-use crate::folder::Folder;
+use crate::folder::{Folder, Position};
 use crate::hint::Hints;
 use crate::lock::Lock;
 use crate::options::Options;
@@ -22,12 +22,15 @@ pub(crate) struct Shared {
     pub(crate) folder: Folder,
     pub(crate) lock: Lock,
     state: Mutex<State>,
+    /// The end of the journal that this store has published last. The state is at least there.
+    published: Mutex<Option<Position>>,
     pub(crate) queue: Mutex<Queue>,
     /// Signals a change of the queue.
     pub(crate) wake: Condvar,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) busy_timeout: Duration,
     pub(crate) record_max_bytes: usize,
+    pub(crate) reserve_from_bytes: u64,
     pub(crate) stalls: Stalls,
     pub(crate) counted: Counted,
     pub(crate) compaction: Compaction,
@@ -41,11 +44,13 @@ impl Shared {
             folder,
             lock,
             state: Mutex::new(state),
+            published: Mutex::default(),
             queue: Mutex::default(),
             wake: Condvar::new(),
             clock: Arc::clone(&options.clock),
             busy_timeout: options.busy_timeout,
             record_max_bytes: options.record_max_bytes,
+            reserve_from_bytes: options.reserve_from_bytes,
             stalls: Stalls::default(),
             counted: Counted::default(),
             compaction: Compaction::new(options.compact_at_bytes),
@@ -123,8 +128,24 @@ impl Shared {
         }
     }
 
+    /// Whether the end of the journal is the one that this store has published. Then there is nothing to follow.
+    pub(crate) fn is_own_head(&self) -> bool {
+        let head = self.folder.head();
+        head.is_some() && head == *self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes the end of the journal to other processes. The batch is already durable, so an error does not fail it:
+    /// the next batch publishes its end too.
+    pub(crate) fn publish(&self, position: Position) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(position);
+        if let Err(error) = self.folder.publish(position) {
+            let folder = self.folder.path().display();
+            tracing::warn!(%folder, %error, "cannot write the file `head`: other processes see this batch later");
+        }
+    }
+
     /// Replays the journal up to a position, and notifies waiting workers and callers.
-    pub(crate) fn advance(&self, state: &mut State, to: crate::folder::Position) -> Result<()> {
+    pub(crate) fn advance(&self, state: &mut State, to: Position) -> Result<()> {
         let mut hints = if self.watch.is_needed() { Hints::default() } else { Hints::ignored() };
         let advanced = state.advance(&self.folder, to, &mut hints);
         if !hints.is_empty() {

@@ -25,6 +25,8 @@ pub(crate) struct State {
     pub(crate) model: Model,
     pub(crate) position: Position,
     pub(crate) journal: Arc<dyn DiskFile>,
+    /// The size of the journal with the reserved room after its end, as known to the holder of the lock.
+    pub(crate) journal_size: u64,
     pub(crate) time: StoreTime,
     /// The effects of the open transaction so far.
     pub(crate) uncommitted: Vec<Effect>,
@@ -84,6 +86,7 @@ impl State {
             model,
             position: Position::start(base, loaded.first),
             journal: folder.open_journal(base)?,
+            journal_size: 0,
             time: StoreTime::new(loaded.time),
             uncommitted: Vec::new(),
             failed: None,

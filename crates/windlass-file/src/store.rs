@@ -201,7 +201,8 @@ macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl Store for FileStore {
             fn capabilities(&self) -> Capabilities {
-                Capabilities::all()
+                // While one exchange is synced, the worker runs the jobs of the other.
+                Capabilities::all().exchanges_in_flight(2)
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

@@ -138,6 +138,10 @@ fn follow(shared: &Weak<Shared>) -> bool {
         shared.watch.is_running.store(false, Ordering::Release);
         return false;
     }
+    // The system also reports what this store has written. Do not wait for the writer then.
+    if shared.is_own_head() {
+        return true;
+    }
     // An error only delays hints: the next command reports it.
     let _ = shared.state().and_then(|mut state| shared.follow(&mut state));
     true

@@ -24,8 +24,10 @@ use crate::error::{closed, lock_timed_out, shortened};
 use crate::folder::{Position, journal_name};
 use crate::frame::{self, Kind};
 use crate::lock::Held;
-use crate::queue::{End, Turn, Waiting, Work};
+use crate::pace::Pace;
+use crate::queue::{BATCH_MAX, End, Turn, Waiting, Work};
 use crate::record;
+use crate::reserve::{has_record, reserve};
 use crate::shared::{Shared, durable};
 use crate::state::{FailedRecord, State};
 
@@ -43,11 +45,21 @@ pub(crate) struct Writer {
     buffer: Encoder,
     /// Since when no batch could be written.
     failing_since: Option<Timestamp>,
+    pace: Pace,
+    /// How long the last write and sync took.
+    sync: Duration,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, changes: Encoder::default(), buffer: Encoder::default(), failing_since: None }
+        Self {
+            shared,
+            changes: Encoder::default(),
+            buffer: Encoder::default(),
+            failing_since: None,
+            pace: Pace::default(),
+            sync: Duration::ZERO,
+        }
     }
 
     /// Runs until the store is closed and the queue is empty.
@@ -75,11 +87,18 @@ impl Writer {
     }
 
     /// Waits until there is work. Returns `false` if the store is closed and the queue is empty.
-    fn wait_for_work(&self) -> bool {
+    fn wait_for_work(&mut self) -> bool {
         let mut queue = self.shared.queue();
         loop {
             if queue.has_work() {
-                return true;
+                let commands = queue.only_commands().filter(|_| !self.shared.is_closed());
+                let wait = commands.and_then(|commands| self.pace.wait(Instant::now(), commands));
+                let Some(wait) = wait else { return true };
+                queue = match self.shared.wake.wait_timeout(queue, wait) {
+                    Ok((queue, _)) => queue,
+                    Err(poisoned) => poisoned.into_inner().0,
+                };
+                continue;
             }
             if self.shared.is_closed() {
                 return false;
@@ -99,7 +118,15 @@ impl Writer {
         let mut done = Vec::new();
         let committed = self.execute(&shared, &mut waiting, &mut done);
         drop(held);
-        shared.queue().put_back(waiting.collect());
+        let waiting = {
+            let mut queue = shared.queue();
+            queue.put_back(waiting.collect());
+            queue.only_commands().unwrap_or(0)
+        };
+        // A full batch waits for nobody.
+        let (answered, sync) = (done.len(), std::mem::take(&mut self.sync));
+        let answered = answered.min(BATCH_MAX.saturating_sub(waiting));
+        self.pace.answered(Instant::now(), answered, waiting, sync);
         self.note_result(&committed);
         for (waiting, reply) in done {
             let Work::Command(_, caller) = waiting.work else { continue };
@@ -175,28 +202,36 @@ impl Writer {
 
     /// Appends the record in the buffer, syncs it and publishes the new end.
     fn append(&mut self, shared: &Shared, state: &mut State) -> Result<()> {
-        self.write(shared, state)?;
+        self.write(shared, state, true)?;
         shared.publish(state.position);
         Ok(())
     }
 
-    /// Appends the record in the buffer and syncs it.
-    fn write(&mut self, shared: &Shared, state: &mut State) -> Result<()> {
+    /// Appends the record in the buffer and syncs it. May reserve room for the next records.
+    fn write(&mut self, shared: &Shared, state: &mut State, reserves: bool) -> Result<()> {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
-        let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| state.journal.sync());
+        let end = offset + self.buffer.0.len() as u64;
+        let began = Instant::now();
+        let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| {
+            if end > state.journal_size {
+                let reserves = reserves && end >= shared.reserve_from_bytes;
+                state.journal_size = if reserves { reserve(&*state.journal, end) } else { end };
+            }
+            state.journal.sync()
+        });
         if let Err(error) = written {
             let error = shared.folder.io("cannot write the journal", error);
             // The content of the disk is unknown now. Never sync it again: the next sync may report success for data
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
-            state.failed = Some(FailedRecord { header, end: offset + self.buffer.0.len() as u64 });
+            state.failed = Some(FailedRecord { header, end });
             let _ = shared.truncate(state);
             return Err(error);
         }
-        let bytes = self.buffer.0.len() as u64;
-        state.position = Position { generation, offset: offset + bytes, number: number + 1 };
-        state.journal_bytes += bytes;
+        self.sync = began.elapsed();
+        state.position = Position { generation, offset: end, number: number + 1 };
+        state.journal_bytes += end - offset;
         shared.counted.commit();
         Ok(())
     }
@@ -257,10 +292,14 @@ impl Writer {
         // wrote the seal.
         shared.folder.install(&journal_name(generation))?;
         let journal = shared.folder.open_journal(generation)?;
+        if state.journal_size > state.position.offset {
+            // A journal with a seal has no reserved room: readers take the end of the file for its end.
+            shared.truncate(&mut state)?;
+        }
         frame::begin(&mut self.buffer.0);
         record::encode_seal(&mut self.buffer, generation);
         // The end of a sealed journal is not published: nothing follows it there.
-        self.write(shared, &mut state)?;
+        self.write(shared, &mut state, false)?;
         state.journal = journal;
         state.position = Position::start(generation, state.position.number);
         shared.publish(state.position);
@@ -393,7 +432,8 @@ impl Shared {
             let name = journal_name(state.position.generation);
             return Err(shortened(self.folder.path(), &name, size, state.position.offset));
         }
-        if size > state.position.offset {
+        state.journal_size = size;
+        if size > state.position.offset && has_record(&*state.journal, state.position.offset).map_err(io)? {
             // Another process was killed before it could publish what it wrote.
             let end = self.folder.settle_tail(state.position)?;
             // Publish the end before acting on it. Otherwise a process whose sync failed would still take the record for
@@ -402,6 +442,7 @@ impl Shared {
                 .publish(end)
                 .map_err(|error| self.folder.io("cannot write the file `head`", error))?;
             self.advance(state, end)?;
+            state.journal_size = state.journal.size().map_err(io)?;
         } else if head != Some(state.position) {
             self.publish(state.position);
         }
@@ -409,10 +450,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes what a failed write has left after the end of the journal.
+    /// Removes what a failed write has left after the end of the journal, and the reserved room.
     fn truncate(&self, state: &mut State) -> Result<()> {
         let truncated = state.journal.set_size(state.position.offset).and_then(|()| state.journal.sync());
         truncated.map_err(|error| self.folder.io("cannot repair the journal", error))?;
+        state.journal_size = state.position.offset;
         state.failed = None;
         Ok(())
     }
@@ -424,16 +466,7 @@ impl Shared {
         let io = |error| self.folder.io("cannot read the journal", error);
         let mut found = vec![0; header.len()];
         let read = state.journal.read_exact_at(&mut found, state.position.offset).map_err(io)?;
-        Ok(read.is_some() && found == *header && state.journal.size().map_err(io)? <= *end)
-    }
-
-    /// Publishes the end of the journal to other processes. The batch is already durable, so an error does not fail it:
-    /// the next batch publishes its end too.
-    fn publish(&self, position: Position) {
-        if let Err(error) = self.folder.publish(position) {
-            let folder = self.folder.path().display();
-            tracing::warn!(%folder, %error, "cannot write the file `head`: other processes see this batch later");
-        }
+        Ok(read.is_some() && found == *header && !has_record(&*state.journal, *end).map_err(io)?)
     }
 
     /// Undoes the effects of the open transaction after the first `kept`.

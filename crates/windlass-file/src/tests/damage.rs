@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_core::{ErrorKind, Store};
+use windlass_testkit::logs::Warnings;
 
 use super::disk::TestDisk;
 use super::workload::{Dump, Step, Workload, open, run};
@@ -28,6 +29,13 @@ async fn image() -> (Image, Vec<Dump>) {
     assert_eq!(files.keys().filter(|name| name.starts_with("snapshot-")).count(), 1);
     assert!(files[&journal_name(2)].len() > 500 && files[&snapshot_name(2)].len() > 500);
     (files, states)
+}
+
+/// Returns the end of the records in the journal. After it, there is reserved room.
+fn end(image: &Image) -> usize {
+    let end = crate::frame::u64_at(&image[HEAD], 36) as usize;
+    assert!(end < image[&journal_name(2)].len());
+    end
 }
 
 /// Opens a changed folder, and returns its state, or checks the error.
@@ -74,20 +82,28 @@ async fn a_truncated_journal_is_cut_off_after_its_last_complete_batch() {
 async fn a_truncated_journal_is_an_error_if_it_was_synced() {
     let (image, states) = image().await;
     let name = journal_name(2);
-    for length in 0..image[&name].len() {
+    let end = end(&image);
+    for length in 0..=image[&name].len() {
         let mut changed = image.clone();
         changed.get_mut(&name).unwrap().truncate(length);
-        assert_eq!(recover(&changed, &name), None, "length {length}");
+        let expected = states.last().filter(|_| length >= end);
+        assert_eq!(recover(&changed, &name).as_ref(), expected, "length {length}");
     }
-    assert_eq!(recover(&image, &name).as_ref(), states.last());
 }
 
 #[tokio::test]
 async fn every_flipped_byte_of_a_journal_is_detected() {
     let (image, states) = image().await;
     let name = journal_name(2);
-    let mut cut_off = 0;
-    for at in 0..image[&name].len() {
+    let (mut cut_off, end) = (0, end(&image));
+    for at in end..image[&name].len() {
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap()[at] ^= 0x10;
+        assert_eq!(recover(&changed, &name).as_ref(), states.last(), "byte {at} of the reserved room");
+        changed.remove(HEAD);
+        assert_eq!(recover(&changed, &name).as_ref(), states.last(), "byte {at} of the reserved room");
+    }
+    for at in 0..end {
         for mask in [0x01, 0x80, 0xff] {
             let mut changed = image.clone();
             changed.get_mut(&name).unwrap()[at] ^= mask;
@@ -153,4 +169,21 @@ async fn health_reports_damage() {
     other.write_at(b"damage", 100).unwrap();
     let findings = store.health().await.unwrap();
     assert!(findings[0].problem.contains("journal-0000000002` is damaged at offset"), "{findings:?}");
+}
+
+/// Anything but zeros after the last record is an incomplete batch, wherever it begins.
+#[tokio::test]
+async fn an_incomplete_batch_in_the_reserved_room_is_cut_off() {
+    let (image, states) = image().await;
+    let (name, end) = (journal_name(2), end(&image));
+    for at in [end, end + 20, end + 600, image[&name].len() - 1] {
+        let warnings = Warnings::capture("windlass_file");
+        let mut changed = image.clone();
+        changed.get_mut(&name).unwrap()[at] = b'x';
+        let disk = TestDisk::with_files(changed);
+        assert_eq!(Some(&Dump::of_store(&open(&disk).unwrap())), states.last());
+        assert_eq!(disk.files()[&name].len(), end, "byte {at}");
+        let warnings = warnings.lines();
+        assert!(warnings.len() == 1 && warnings[0].contains("incomplete batch"), "{warnings:?}");
+    }
 }

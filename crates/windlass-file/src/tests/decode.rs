@@ -42,7 +42,7 @@ pub(crate) async fn records(kind: Kind) -> Vec<Vec<u8>> {
     while let Next::Record(record) = reader.next().unwrap() {
         contents.push(record.content.to_vec());
     }
-    assert_eq!(reader.offset(), size);
+    assert!(reader.offset() == size || kind == Kind::Journal, "a journal ends with reserved room");
     contents
 }
 

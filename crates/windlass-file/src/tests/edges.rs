@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use windlass_core::command::{Create, Reply};
 use windlass_core::{ErrorKind, Payload, Store, Transactional};
+use windlass_testkit::logs::Warnings;
 
 use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
-use super::workload::{Dump, Step, create, new_chain, open, options, run};
+use super::workload::{Dump, Step, create, new_chain, open, open_without_room, options, run};
 use crate::FileStore;
 use crate::disk::Disk;
-use crate::folder::{HEAD, LOCK, TURN, journal_name};
+use crate::folder::{HEAD, LOCK, TURN, journal_name, snapshot_name, temporary};
 
 const FAILS: Fault = Fault::Fails(Io::Other);
 
@@ -125,7 +126,7 @@ async fn a_compaction_that_was_aborted_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_disk_that_stays_full_changes_nothing() {
     let disk = TestDisk::new();
-    let store = open(&disk).unwrap();
+    let store = open_without_room(&disk).unwrap();
     for _ in 0..10 {
         run(&store, &Step::Command(create())).await.unwrap();
     }
@@ -142,7 +143,7 @@ async fn a_disk_that_stays_full_changes_nothing() {
     let size =
         |files: &std::collections::BTreeMap<String, Vec<u8>>| -> usize { files.values().map(Vec::len).sum() };
     assert!(size(&disk.files()) < size(&files) + 200, "{} bytes", size(&disk.files()));
-    let other = open(&disk.process(1)).unwrap();
+    let other = open_without_room(&disk.process(1)).unwrap();
     assert_eq!(Dump::of_store(&other), dump);
     run(&other, &Step::Command(create())).await.unwrap_err();
     // There is room for a while, then none, then room again.
@@ -155,6 +156,35 @@ async fn a_disk_that_stays_full_changes_nothing() {
     store.compact().await.unwrap();
     assert_eq!(Dump::of_store(&other).jobs(), dump.jobs() + 2);
     assert_eq!(other.health().await.unwrap(), []);
+}
+
+/// A journal with reserved room is written until the room is used up, also while the disk is full. If a record fits on the
+/// disk but new room does not, the record is written.
+#[tokio::test]
+async fn a_full_disk_stops_writes_only_when_the_room_is_used_up() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    let size = || -> usize { disk.files().values().map(Vec::len).sum() };
+    let (full, mut written) = (size(), 1);
+    disk.limit(Some(full));
+    while run(&store, &Step::Command(create())).await.is_ok() {
+        written += 1;
+    }
+    assert!(written > 10, "{written}");
+    assert_eq!(Dump::of_store(&store).jobs(), written);
+    // There is space for a record, but not for new room.
+    disk.limit(Some(size() + 400));
+    run(&store, &Step::Command(create())).await.unwrap();
+    disk.limit(None);
+    for _ in 0..20 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
+    for unsynced in [Unsynced::Dropped, Unsynced::Kept, Unsynced::Mixed(1)] {
+        let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&store), "{unsynced:?}");
+    }
+    assert_eq!(Dump::of_store(&store).jobs(), written + 21);
 }
 
 /// Another process has started a new generation, and this one fails to open its journal, for example because it has too
@@ -227,4 +257,31 @@ async fn a_process_that_fails_to_lock_returns_its_turn() {
     run(&store, &Step::Command(create())).await.unwrap_err();
     let turn = Disk::open(&disk.process(1), TURN).unwrap();
     assert!(turn.try_lock().unwrap());
+}
+
+/// Reserved room is no incomplete batch: opening keeps it, without a warning, and the next records are written into it. A
+/// journal that is sealed has none.
+#[tokio::test]
+async fn reserved_room_is_used_by_the_next_process() {
+    let warnings = Warnings::capture("windlass_file");
+    let disk = TestDisk::new();
+    run(&open(&disk).unwrap(), &Step::Command(create())).await.unwrap();
+    let size = disk.files()[&journal_name(1)].len();
+    assert_eq!(size, 4_096);
+    let store = open(&disk.process(1)).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    assert_eq!(disk.files()[&journal_name(1)].len(), size);
+    let mut files = disk.files();
+    files.remove(HEAD);
+    let again = open(&TestDisk::with_files(files)).unwrap();
+    assert_eq!(Dump::of_store(&again), Dump::of_store(&store));
+    let (reached, release) = disk.hold(&temporary(&snapshot_name(2)));
+    tokio::select! {
+        compacted = store.compact() => panic!("the disk holds it: {compacted:?}"),
+        reached = reached => reached.unwrap(),
+    }
+    assert!(disk.files()[&journal_name(1)].len() < 1_000, "the sealed journal has no room");
+    drop(release);
+    assert_eq!(store.health().await.unwrap(), []);
+    assert_eq!(warnings.take(), [""; 0]);
 }

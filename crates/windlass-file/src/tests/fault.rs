@@ -114,7 +114,7 @@ async fn no_job_is_reaped_right_after_the_disk_was_full() {
     use windlass_core::command::{Reap, Types};
     use windlass_core::{Clock, Millis};
     let (disk, clock) = (TestDisk::new(), super::workload::clock());
-    let options = super::workload::options().clock(clock.clone());
+    let options = super::workload::options_without_room().clock(clock.clone());
     let store = crate::FileStore::open_on(&on(&disk), options).unwrap();
     run(&store, &Step::Command(create())).await.unwrap();
     run(&store, &Step::Command(super::workload::acquire(1))).await.unwrap();

@@ -28,6 +28,9 @@ async fn changed_journals_and_snapshots_are_read_or_refused() {
             if random.u8(..4) == 0 {
                 // The end of the file is missing.
                 data[0] = random.u8(..) | 3;
+            } else if kind == Kind::Journal && random.bool() {
+                // There is reserved room.
+                data[0] = random.u8(..) & !2 | 1;
             }
             match entry(&data) {
                 true => opened += 1,

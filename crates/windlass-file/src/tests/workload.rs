@@ -75,8 +75,21 @@ pub(crate) fn clock() -> Arc<ManualClock> {
 }
 
 pub(crate) fn options() -> Options {
-    // Compactions are steps of the workload.
-    Options::new("disk").clock(clock()).busy_timeout(Duration::from_secs(60)).compact_at_bytes(u64::MAX)
+    // Compactions are steps of the workload. Every journal has reserved room, however small it is.
+    let mut options = Options::new("disk");
+    options.reserve_from_bytes = 0;
+    options.clock(clock()).busy_timeout(Duration::from_secs(60)).compact_at_bytes(u64::MAX)
+}
+
+/// Options with which a journal has no reserved room, so that every write needs space on the disk.
+pub(crate) fn options_without_room() -> Options {
+    let mut options = options();
+    options.reserve_from_bytes = u64::MAX;
+    options
+}
+
+pub(crate) fn open_without_room(disk: &(impl Disk + Clone + 'static)) -> windlass_core::Result<FileStore> {
+    FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options_without_room())
 }
 
 pub(crate) fn open(disk: &(impl Disk + Clone + 'static)) -> windlass_core::Result<FileStore> {

@@ -14,7 +14,7 @@ impl Fixture for Folder {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().exchanges_in_flight(2)
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {

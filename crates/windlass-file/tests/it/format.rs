@@ -29,13 +29,18 @@ async fn folders_of_all_versions_can_be_read() {
     if std::env::var_os("WINDLASS_UPDATE").is_some() && !current.exists() {
         write_fixture(&current).await;
     }
-    for version in [1] {
+    for (version, room) in [(1, 0), (1, 10_000)] {
         let path = fixtures().join(format!("version-{version}"));
         let folder = Folder::new();
         std::fs::create_dir(folder.path()).unwrap();
         for name in crate::names(&path).iter().filter(|name| !name.ends_with(".txt")) {
             std::fs::copy(path.join(name), folder.path().join(name)).unwrap();
         }
+        // The last journal may end with reserved room.
+        let journal = folder.path().join("journal-0000000002");
+        let mut bytes = std::fs::read(&journal).unwrap();
+        bytes.resize(bytes.len() + room, 0);
+        std::fs::write(&journal, bytes).unwrap();
         let store = folder.open().await;
         let expected = std::fs::read_to_string(path.join("content.txt")).unwrap();
         assert_eq!(describe(&store).await, expected, "version {version}");
