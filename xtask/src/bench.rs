@@ -16,6 +16,9 @@ use crate::{Result, Workspace, prerequisites, workspace};
 
 const PACKAGE: &str = "windlass-bench";
 
+/// Where results are written, relative to the workspace.
+pub(crate) const RESULTS: &str = "docs/benchmarks";
+
 /// Measures the memory store and counts instructions.
 pub(crate) fn memory(flags: &[&str]) -> Result {
     prerequisites::provide_valgrind()?;
@@ -30,6 +33,15 @@ pub(crate) fn file(flags: &[&str]) -> Result {
 /// Measures a store on a database.
 pub(crate) fn database(store: &str, flags: &[&str]) -> Result {
     measure(store, flags, &prerequisites::provide(true, false)?)
+}
+
+/// Measures how PostgreSQL scales. Writes the results, unless they are only a first impression.
+pub(crate) fn postgres_scale(flags: &[&str]) -> Result {
+    let results = Workspace::locate().root().join(RESULTS);
+    let results = results.to_str().ok_or("the path of the workspace is not UTF-8")?;
+    let words = [&["cargo xtask bench postgres-scale"], flags].concat().join(" ");
+    let write: &[&str] = if flags.contains(&"--quick") { &[] } else { &["--write", results] };
+    database("postgres-scale", &[flags, &["--command", &words], write].concat())
 }
 
 /// Measures what telemetry costs.

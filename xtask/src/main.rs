@@ -54,6 +54,15 @@ usage: cargo xtask <command>
         --instructions  only the instructions, as `test --full` does
   bench gauges [--quick] [--rounds N] [--store sqlite|postgres|redis]
         What one query of the state gauges costs with 1,000,000 stored jobs.
+  bench scale sqlite|postgres|redis [--quick] [--rounds N] [--json]
+        The processor time per job with 10,000, 100,000 and 1,000,000 stored jobs. Fails if it grows by more than 30 %.
+  bench callers sqlite|postgres|redis [--quick] [--rounds N] [--json]
+        The answers per second of a queue with 1, 10, 100 and 1,000 callers. On Redis, with a log that is synced and
+        without one.
+  bench postgres-scale [--quick] [--only WORD] [--rounds N]
+        What commands on PostgreSQL cost with up to 10,000,000 stored jobs, a backlog, 1,000 types, 50 workers, after
+        1,000,000 jobs, and during an open snapshot. Takes half an hour. Writes the results into docs/benchmarks, unless
+        it is quick.
   bench commits [--quick] [--rounds N]
         Commits transactions of the application on PostgreSQL, with hints and without, and compares them.
   bench --peers postgres|redis|sqlite [--quick] [--only WORD] [--subject WORD] [--rounds N]
@@ -107,6 +116,10 @@ fn run(words: &[&str]) -> Result {
             peers::compare(store, flags)
         }
         ["bench", "telemetry", flags @ ..] => bench::telemetry(flags),
+        ["bench", what @ ("scale" | "callers"), store @ ("sqlite" | "postgres" | "redis"), flags @ ..] => {
+            bench::database(what, &[&[*store], flags].concat())
+        }
+        ["bench", "postgres-scale", flags @ ..] => bench::postgres_scale(flags),
         ["bench", store @ ("sqlite" | "postgres" | "redis" | "commits" | "gauges"), flags @ ..] => {
             bench::database(store, flags)
         }

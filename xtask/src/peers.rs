@@ -16,9 +16,6 @@ use crate::{Result, Workspace, bench, prerequisites, workspace};
 /// The directory with a package for each library, relative to the workspace.
 const PEERS: &str = "bench";
 
-/// Where the results are written, relative to the workspace.
-const RESULTS: &str = "docs/benchmarks";
-
 /// The programs are built in one directory, so that they share what they have in common.
 const TARGET: &str = "target/peers";
 
@@ -32,9 +29,9 @@ pub(crate) fn compare(store: &str, flags: &[&str]) -> Result {
     let words = [&["cargo xtask bench --peers", store], flags].concat();
     command.args(["--command", &words.join(" ")]);
     if is_complete(flags) {
-        command.arg("--write").arg(workspace.root().join(RESULTS));
+        command.arg("--write").arg(workspace.root().join(bench::RESULTS));
     }
-    for peer in list(&workspace, store)? {
+    for peer in list(&workspace, store)?.into_iter().filter(|peer| is_wanted(peer, flags)) {
         match build(&workspace, &peer) {
             Ok(path) => command.args(["--program", &peer.name, &peer.version]).arg(path),
             Err(reason) => command.args(["--absent", &peer.name, &peer.version, &reason]),
@@ -46,6 +43,12 @@ pub(crate) fn compare(store: &str, flags: &[&str]) -> Result {
 /// Whether all workloads run on all libraries.
 fn is_complete(flags: &[&str]) -> bool {
     !flags.iter().any(|flag| ["--only", "--subject"].contains(flag))
+}
+
+/// Whether `--subject` selects a library. A program may have several subjects, whose names contain that of the crate.
+fn is_wanted(peer: &Peer, flags: &[&str]) -> bool {
+    let mut after = flags.iter().skip_while(|flag| **flag != "--subject").skip(1);
+    after.next().is_none_or(|word| peer.name.contains(word) || word.contains(&peer.name))
 }
 
 /// A library to compare with.
@@ -128,6 +131,18 @@ mod tests {
         let error = |metadata: &Value, store| peer(Path::new("bench/a"), metadata, store).unwrap_err();
         assert_eq!(error(&metadata(), "sqlite"), "bench/a: `gone` is not a dependency");
         assert_eq!(error(&json!({"packages": []}), "redis"), "bench/a: no `[package.metadata.peer]`");
+    }
+
+    #[test]
+    fn only_the_selected_libraries_are_built() {
+        let peer = |name: &str| {
+            let (name, version) = (name.to_owned(), "1".to_owned());
+            Peer { directory: PathBuf::new(), name, version }
+        };
+        assert!(is_wanted(&peer("bullmq-official"), &["--quick"]));
+        assert!(is_wanted(&peer("bullmq-official"), &["--quick", "--subject", "bullmq"]));
+        assert!(is_wanted(&peer("graphile_worker"), &["--subject", "graphile_worker, local queue"]));
+        assert!(!is_wanted(&peer("oxana"), &["--subject", "bullmq", "--quick"]));
     }
 
     #[test]

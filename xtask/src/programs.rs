@@ -87,15 +87,29 @@ pub(crate) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Pro
 /// Number of test programs that run at the same time. Many tests wait for servers, so one program leaves cores idle.
 const CONCURRENCY: usize = 2;
 
-/// The packages whose tests take longest, slowest first. They start first, so that the run does not end with one long
+/// The test programs that take longest, slowest first. They start first, so that the run does not end with one long
 /// program.
-const SLOWEST: [&str; 5] =
-    ["windlass-postgres", "windlass-sqlite", "windlass-cli", "windlass-redis", "windlass-bench"];
+const SLOWEST: [(&str, &str); 12] = [
+    ("windlass-postgres", "it"),
+    ("windlass-server", "browser"),
+    ("windlass-redis", "it"),
+    ("windlass-cli", "it"),
+    ("windlass-postgres", "conformance"),
+    ("windlass-sqlite", "it"),
+    ("windlass-postgres", "behavior"),
+    ("windlass-bench", "it"),
+    ("windlass-core", "it"),
+    ("windlass-macros", "compile_fail"),
+    ("windlass-core", "sim"),
+    ("windlass-redis", "behavior"),
+];
 
 /// Runs all programs, also after one has failed.
 pub(crate) fn run_all(workspace: &Workspace, mut programs: Vec<Program>) -> Result {
     // The last one starts first.
-    let rank = |program: &Program| SLOWEST.iter().rposition(|slow| *slow == program.package);
+    let rank = |program: &Program| {
+        SLOWEST.iter().position(|(package, target)| *package == program.package && *target == program.target)
+    };
     programs.sort_by_key(|program| rank(program).map_or(0, |rank| SLOWEST.len() - rank));
     let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || waiting.lock().expect("no thread panics with the lock").pop();

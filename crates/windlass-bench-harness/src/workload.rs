@@ -23,12 +23,17 @@ const IDLE: Duration = Duration::from_millis(5);
 /// Single jobs before the measured ones.
 const WARM_UP: u64 = 20;
 
+/// How long to wait after the first jobs of concurrent callers, so that connections are open and statements prepared.
+const SETTLE: Duration = Duration::from_millis(500);
+
 /// Runs a workload. Calls `begin` when the store is prepared.
 pub(crate) async fn run<C: Candidate>(arguments: &Arguments, begin: &mut impl FnMut()) -> Result<Reply> {
     let candidate = Arc::new(C::open(arguments).await?);
     let (jobs, slots) = (arguments.jobs, arguments.slots);
     match arguments.workload {
         Workload::Start => {
+            start_range(&candidate, jobs..jobs + PRODUCERS * WARM_UP, &Starts::default()).await?;
+            tokio::time::sleep(SETTLE).await;
             begin();
             let began = Instant::now();
             start_all(&candidate, jobs, &Starts::default()).await?;
@@ -67,12 +72,17 @@ impl Starts {
 }
 
 async fn start_all<C: Candidate>(candidate: &Arc<C>, jobs: u64, starts: &Starts) -> Result {
+    start_range(candidate, 0..jobs, starts).await
+}
+
+async fn start_range<C: Candidate>(candidate: &Arc<C>, numbers: Range<u64>, starts: &Starts) -> Result {
     let mut producers: JoinSet<Result> = JoinSet::new();
     for producer in 0..PRODUCERS {
         let (candidate, starts) = (Arc::clone(candidate), starts.clone());
+        let Range { start, end } = numbers;
         producers.spawn(async move {
-            let mut number = producer;
-            while number < jobs {
+            let mut number = start + producer;
+            while number < end {
                 starts.record(number);
                 candidate.start(producer, number).await?;
                 number += PRODUCERS;

@@ -31,6 +31,8 @@ pub const BARE: &str = "bare";
 pub fn subjects() -> Vec<Subject> {
     let defaults = "concurrency = slots";
     let prefetch = "concurrency = slots, prefetch = 4 × slots";
+    // With 100 slots, as many jobs as the local queue of graphile_worker holds.
+    let prefetch_more = "concurrency = slots, prefetch = 9 × slots";
     let postgres = "a plain table: inserts by 16 connections; 4 connections that each claim as many jobs as there are \
                     slots and complete them in one statement; in transactions, 50 connections that claim and complete \
                     one job at a time; round trips by `NOTIFY`";
@@ -40,7 +42,7 @@ pub fn subjects() -> Vec<Subject> {
         "a plain table and one connection, which claims and completes as many jobs as there are slots";
     vec![
         Subject::new::<Windlass<postgres::Store, 0>>("postgres", WINDLASS, defaults),
-        Subject::new::<Windlass<postgres::Store, 4>>("postgres", PREFETCH, prefetch).reads_ahead(),
+        Subject::new::<Windlass<postgres::Store, 9>>("postgres", PREFETCH, prefetch_more).reads_ahead(),
         Subject::new::<postgres::Bare>("postgres", BARE, postgres),
         Subject::new::<Windlass<redis::Store, 0>>("redis", WINDLASS, defaults),
         Subject::new::<Windlass<redis::Store, 4>>("redis", PREFETCH, prefetch).reads_ahead(),

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 use std::env;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use windlass::sqlite::Synchronous;
@@ -18,18 +20,25 @@ use windlass_bench::suite::{self, Plan, depths};
 use windlass_bench::telemetry::{
     GaugeCost, OBSERVER_MAX, ObserverCost, Providers, TELEMETRY_MAX_US, TelemetryCost,
 };
-use windlass_bench::{Report, candidate, channel, telemetry, workload};
+use windlass_bench::{Report, callers, candidate, channel, postgres_scale, scale, telemetry, workload};
 
 /// The command that runs this program as a candidate of a comparison.
 const CANDIDATE: &str = "candidate";
+
+/// Names of stores with their settings.
+const SQLITE_NORMAL: &str = "SQLite, NORMAL";
+const POSTGRES_DURABLE: &str = "PostgreSQL, fsync and synchronous_commit on";
+const REDIS_DURABLE: &str = "Redis, appendfsync always";
 
 const HELP: &str = "\
 usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
        windlass-bench file [--quick] [--only WORD] [--rounds N] [--json]
        windlass-bench sqlite|postgres|redis [--quick] [--only WORD] [--rounds N] [--normal] [--json]
        windlass-bench commits [--quick] [--rounds N]
+       windlass-bench postgres-scale [--quick] [--only WORD] [--rounds N] [--write DIRECTORY] [--command TEXT]
        windlass-bench telemetry [--quick] [--rounds N] [--store WORD] [--unobserved PROGRAM] [--instructions]
        windlass-bench gauges [--quick] [--rounds N] [--store WORD]
+       windlass-bench scale|callers sqlite|postgres|redis [--quick] [--rounds N] [--json]
        windlass-bench drain windlass|observed|bare JOBS SLOTS
        windlass-bench compare STORE [--quick] [--only WORD] [--subject WORD] [--rounds N] [--write DIRECTORY]
                       [--program NAME VERSION PATH]… [--absent NAME VERSION REASON]… [--command TEXT]
@@ -49,12 +58,20 @@ usage: windlass-bench memory [--quick] [--only WORD] [--json] [--instructions]
             --instructions  Count only the instructions
   commits   Commits transactions of the application that start a job, on 64 connections to a private PostgreSQL server,
             with hints and without. Fails if less than 90 % of the commits per second are left.
+  postgres-scale
+            Measures the cost of commands on PostgreSQL by what is stored, many workers on one type, the latency after a
+            backlog, and jobs during an open snapshot. Takes half an hour. Fails if one of them is above its goal.
+            --write DIR     Also write a page, a chart and the figures as JSON
   telemetry Measures the processor time per job of metrics and 1 % of traces in memory, on PostgreSQL and on Redis, in
             alternating rounds. Fails if it is above 2 µs on PostgreSQL or Redis.
             --store WORD          Only this store
             --unobserved PROGRAM  First compare the instructions per job without an observer with those of this program,
                                   which was built with `--cfg windlass_unobserved`. Fails at 2 % or more.
   gauges    Stores 1,000,000 jobs on SQLite, PostgreSQL and Redis, and measures a query of the state gauges.
+  scale     Starts and drains jobs on a store with 10,000, 100,000 and 1,000,000 other jobs. Fails if the processor time per
+            job grows by more than 30 %.
+  callers   Measures the answers per second of a queue with 1, 10, 100 and 1,000 callers that wait for them. On Redis, with
+            a server that syncs each write, and then with one that keeps no log.
   drain     Starts and drains jobs once, on one thread. This is the work whose instructions are counted.
   compare   Compares Windlass with the bare store and with the libraries of these programs, on PostgreSQL, Redis or
             SQLite (`synchronous = normal`).
@@ -90,9 +107,12 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
         ["sqlite", flags @ ..] => measure_sqlite(&Options::parse(flags)?),
         ["postgres", flags @ ..] => measure_postgres(&Options::parse(flags)?),
         ["redis", flags @ ..] => measure_redis(&Options::parse(flags)?),
+        ["postgres-scale", flags @ ..] => measure_postgres_scale(flags),
         ["commits", flags @ ..] => measure_commits(&Options::parse(flags)?),
         ["telemetry", flags @ ..] => measure_telemetry(&Options::parse(flags)?),
         ["gauges", flags @ ..] => measure_gauges(&Options::parse(flags)?),
+        ["scale", store, flags @ ..] => measure_scale(store, &Options::parse(flags)?),
+        ["callers", store, flags @ ..] => measure_callers(store, &Options::parse(flags)?),
         ["compare", store, flags @ ..] => compare(store, flags),
         ["drain", what @ ("windlass" | "observed" | "bare"), jobs, slots] => {
             let runtime = Builder::new_current_thread().enable_time().build()?;
@@ -106,6 +126,9 @@ fn run(words: &[&str]) -> Result<(), BoxError> {
 
 struct Options {
     plan: Plan,
+    is_quick: bool,
+    /// The number of rounds, unless it is the default.
+    rounds: Option<u32>,
     json: bool,
     instructions: bool,
     only_normal: bool,
@@ -119,6 +142,8 @@ impl Options {
         let plan = if quick { Plan::quick() } else { Plan::default() };
         let mut options = Self {
             plan,
+            is_quick: quick,
+            rounds: None,
             json: false,
             instructions: false,
             only_normal: false,
@@ -135,6 +160,7 @@ impl Options {
                 "--rounds" => {
                     let number = flags.next().ok_or("`--rounds` needs a number")?;
                     options.plan.rounds = number.parse()?;
+                    options.rounds = Some(options.plan.rounds);
                 }
                 "--only" => options.plan.only = flags.next().map(|word| (*word).to_owned()),
                 "--store" => options.store = flags.next().map(|word| (*word).to_owned()),
@@ -147,6 +173,14 @@ impl Options {
 
     fn has_store(&self, store: &str) -> bool {
         self.store.as_deref().is_none_or(|only| only == store)
+    }
+
+    fn print_one<T: Display + Serialize>(&self, measured: &T) {
+        if self.json {
+            println!("{:#}", json!(measured));
+        } else {
+            println!("{measured}");
+        }
     }
 
     fn print(&self, reports: &[(&str, Report)]) {
@@ -207,8 +241,35 @@ fn measure_postgres(options: &Options) -> Result<(), BoxError> {
         let mut postgres = Postgres::start(true).await?;
         suite::run(&mut postgres, &options.plan).await
     })?;
-    options.print(&[("PostgreSQL, fsync and synchronous_commit on", report)]);
+    options.print(&[(POSTGRES_DURABLE, report)]);
     Ok(())
+}
+
+fn measure_postgres_scale(flags: &[&str]) -> Result<(), BoxError> {
+    let quick = flags.contains(&"--quick");
+    let mut plan = if quick { postgres_scale::Plan::quick() } else { postgres_scale::Plan::default() };
+    let (mut write, mut command) = (None, "windlass-bench postgres-scale".to_owned());
+    let mut flags = flags.iter();
+    while let Some(flag) = flags.next() {
+        let mut value =
+            || flags.next().map(|value| (*value).to_owned()).ok_or(format!("`{flag}` needs more"));
+        match *flag {
+            "--quick" => {}
+            "--only" => plan.only = Some(value()?),
+            "--rounds" => plan.rounds = value()?.parse()?,
+            "--write" => write = Some(PathBuf::from(value()?)),
+            "--command" => command = value()?,
+            unknown => return Err(format!("unknown option `{unknown}`\n\n{HELP}").into()),
+        }
+    }
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let scale = runtime.block_on(postgres_scale::run(&plan, true))?;
+    println!("{scale}");
+    if let Some(directory) = write {
+        scale.write(&directory, &command)?;
+    }
+    let missed = scale.missed();
+    if missed.is_empty() { Ok(()) } else { Err(missed.join("; ").into()) }
 }
 
 fn measure_commits(options: &Options) -> Result<(), BoxError> {
@@ -231,7 +292,8 @@ fn measure_telemetry(options: &Options) -> Result<(), BoxError> {
         return Ok(());
     }
     let runtime = Builder::new_multi_thread().enable_all().build()?;
-    let (rounds, jobs) = (options.plan.rounds.max(5), options.plan.drained);
+    // Many: the difference is small, and rounds differ by more than that.
+    let (rounds, jobs) = (options.plan.rounds.max(21), options.plan.drained);
     println!("{}", telemetry::header());
     let mut above = Vec::new();
     if options.has_store("memory") {
@@ -278,10 +340,62 @@ fn measure_gauges(options: &Options) -> Result<(), BoxError> {
     Ok(())
 }
 
+fn measure_scale(store: &str, options: &Options) -> Result<(), BoxError> {
+    let plan = if options.is_quick { scale::Plan::quick() } else { scale::Plan::default() };
+    let plan = scale::Plan { rounds: options.rounds.unwrap_or(plan.rounds), ..plan };
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    let measured = runtime.block_on(async {
+        match store {
+            "sqlite" => scale::run(&mut Sqlite::new(Synchronous::Normal)?, SQLITE_NORMAL, &plan).await,
+            "postgres" => scale::run(&mut Postgres::start(true).await?, POSTGRES_DURABLE, &plan).await,
+            "redis" => scale::run(&mut Redis::start().await, REDIS_DURABLE, &plan).await,
+            unknown => Err(format!("unknown store `{unknown}`\n\n{HELP}").into()),
+        }
+    })?;
+    options.print_one(&measured);
+    if measured.is_flat() {
+        Ok(())
+    } else {
+        Err("the cost of a job grows with the number of stored jobs".into())
+    }
+}
+
+fn measure_callers(store: &str, options: &Options) -> Result<(), BoxError> {
+    let plan = if options.is_quick { callers::Plan::quick() } else { callers::Plan::default() };
+    let plan = callers::Plan { rounds: options.rounds.unwrap_or(plan.rounds), ..plan };
+    let runtime = Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match store {
+            "sqlite" => {
+                let mut sqlite = Sqlite::new(Synchronous::Normal)?;
+                options.print_one(&callers::run(&mut sqlite, SQLITE_NORMAL, &plan).await?);
+            }
+            "postgres" => {
+                let mut postgres = Postgres::start(true).await?;
+                options.print_one(&callers::run(&mut postgres, POSTGRES_DURABLE, &plan).await?);
+            }
+            "redis" => {
+                options.print_one(&callers::run(&mut Redis::start().await, REDIS_DURABLE, &plan).await?);
+                let measured =
+                    callers::run(&mut Redis::start_volatile().await, "Redis, without a log", &plan).await?;
+                options.print_one(&measured);
+                if let Some(ratio) = measured.ratio().filter(|_| !options.json) {
+                    println!(
+                        "with 100 callers {ratio:.2} times @platformatic/job-queue (goal: {:.2})",
+                        callers::GOAL
+                    );
+                }
+            }
+            unknown => return Err(format!("unknown store `{unknown}`\n\n{HELP}").into()),
+        }
+        Ok(())
+    })
+}
+
 fn measure_redis(options: &Options) -> Result<(), BoxError> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let report = runtime.block_on(async { suite::run(&mut Redis::start().await, &options.plan).await })?;
-    options.print(&[("Redis, appendfsync always", report)]);
+    options.print(&[(REDIS_DURABLE, report)]);
     Ok(())
 }
 
@@ -320,7 +434,7 @@ fn print_footprint(footprint: &Footprint) {
 fn measure_sqlite(options: &Options) -> Result<(), BoxError> {
     let runtime = Builder::new_multi_thread().enable_all().build()?;
     let mut reports = Vec::new();
-    let settings = [("SQLite, FULL", Synchronous::Full), ("SQLite, NORMAL", Synchronous::Normal)];
+    let settings = [("SQLite, FULL", Synchronous::Full), (SQLITE_NORMAL, Synchronous::Normal)];
     for (name, synchronous) in settings.into_iter().skip(usize::from(options.only_normal)) {
         let mut sqlite = Sqlite::new(synchronous)?;
         reports.push((name, runtime.block_on(suite::run(&mut sqlite, &options.plan))?));

@@ -18,6 +18,12 @@ pub(crate) fn precise_cpu_time() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Returns the CPU time of another process, more precisely than in ticks.
+pub(crate) fn precise_cpu_time_of(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
+}
+
 /// Returns the CPU time of a process and its child processes, including children that have ended.
 pub(crate) fn cpu_time_of_family(pid: u32) -> Duration {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

@@ -363,7 +363,7 @@ fn rate(jobs: u64, took: Duration) -> f64 {
 }
 
 /// Returns the given percentile in microseconds, or 0 if there are no times.
-fn percentile(times: &[Duration], percent: usize) -> f64 {
+pub(crate) fn percentile(times: &[Duration], percent: usize) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
     let at = (times.len() * percent).div_ceil(100).saturating_sub(1);

@@ -10,11 +10,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider, SpanData, SpanExporter};
-use windlass::otel::{Prometheus, Telemetry};
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
+use windlass::otel::{AttemptIds, ChainSampler, Prometheus, Telemetry};
 use windlass::{BoxError, Client, Store};
 
-use crate::figure::{median, spread};
+use crate::figure::median;
 use crate::instructions::per_job;
 use crate::{Subject, meter, workload};
 
@@ -131,7 +131,7 @@ impl TelemetryCost {
 
 impl fmt::Display for TelemetryCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (least, greatest) = spread(&self.differences());
+        let (least, greatest) = quartiles(&self.differences());
         let (with, without, cost) = (median(&self.with), median(&self.without), self.cost());
         let store = self.store;
         write!(
@@ -144,7 +144,16 @@ impl fmt::Display for TelemetryCost {
 /// Returns the header of a table of costs.
 #[must_use]
 pub fn header() -> String {
-    format!("{:<12}{:>10}{:>16}{:>12}   spread", "", "without", "with telemetry", "difference")
+    format!("{:<12}{:>10}{:>16}{:>12}   quartiles", "", "without", "with telemetry", "difference")
+}
+
+/// Returns the values below which a quarter and three quarters of the differences are. A single round may differ by more
+/// than telemetry costs.
+fn quartiles(differences: &[f64]) -> (f64, f64) {
+    let mut sorted = differences.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = |index: usize| sorted.get(index).copied().unwrap_or_default();
+    (at(sorted.len() / 4), at(sorted.len().saturating_sub(1) * 3 / 4))
 }
 
 /// Starts and drains jobs. Returns the processor time of this process per job, in microseconds.
@@ -166,6 +175,7 @@ async fn run<S: Store>(client: &Client<S>, jobs: u64) -> Result<f64, BoxError> {
 pub struct Providers {
     prometheus: Prometheus,
     traces: SdkTracerProvider,
+    sampler: ChainSampler,
 }
 
 impl Providers {
@@ -174,15 +184,19 @@ impl Providers {
     /// # Errors
     /// An error of the SDK.
     pub fn new() -> Result<Self, BoxError> {
-        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(SAMPLED)));
-        let traces = SdkTracerProvider::builder().with_sampler(sampler).with_batch_exporter(Discard);
-        Ok(Self { prometheus: Prometheus::new()?, traces: traces.build() })
+        let sampler = ChainSampler::ratio(SAMPLED);
+        let traces = SdkTracerProvider::builder()
+            .with_sampler(sampler.clone())
+            .with_id_generator(AttemptIds::new())
+            .with_batch_exporter(Discard);
+        Ok(Self { prometheus: Prometheus::new()?, traces: traces.build(), sampler })
     }
 
     /// Returns an observer that uses the providers.
     #[must_use]
     pub fn telemetry(&self) -> Telemetry {
-        Telemetry::new().metrics(self.prometheus.meter_provider()).traces(&self.traces)
+        let telemetry = Telemetry::new().metrics(self.prometheus.meter_provider());
+        telemetry.traces(&self.traces).sampler(self.sampler.clone())
     }
 
     /// Checks that the metrics have counted every job.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use windlass::Job;
 
-pub use drain::{check_completed, drain_all, drain_fan_in, drain_in_transactions, drain_steps};
+pub use drain::{check_completed, drain_all, drain_by, drain_fan_in, drain_in_transactions, drain_steps};
 pub use single::{latency, round_trip};
 pub use start::{start, start_all, start_chains, start_fan_in, start_for_later, start_others};
 pub use sustained::{Sustained, sustained};
@@ -48,4 +48,4 @@ pub struct Gather;
 const BATCH: u64 = 1_000;
 
 /// Timeout for stopping a worker. Only the last completions are left to store by then, so a worker that reaches it hangs.
-const STOP: Duration = Duration::from_secs(120);
+pub(crate) const STOP: Duration = Duration::from_secs(120);

@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 /// Timeout of each part of a measurement: preparing the store, and the workload.
-const TIMEOUT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(45);
 
 impl Program {
     /// Returns the subjects of the program on a store.

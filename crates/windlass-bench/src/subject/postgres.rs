@@ -1,9 +1,12 @@
 pub(crate) mod bare;
 
+use std::str::FromStr;
 use std::time::Duration;
 
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, PgPool};
 use windlass::client::ClientBuilder;
+use windlass::notifier::InProcessNotifier;
 use windlass::postgres::{Options, PostgresNotifier, PostgresStore, Sqlx};
 use windlass::{BoxError, Client};
 use windlass_testkit::PostgresServer;
@@ -39,8 +42,52 @@ impl Postgres {
         Ok(Self { server, pool, schemas: 0 })
     }
 
-    fn schema(&self) -> String {
+    pub(crate) fn schema(&self) -> String {
         format!("windlass_{}", self.schemas)
+    }
+
+    /// Returns the application's connections.
+    pub(crate) const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Returns the version of the server, and its settings.
+    pub(crate) async fn version(&self) -> Result<String, BoxError> {
+        let text = "select current_setting('server_version') || ', `fsync ' || current_setting('fsync')
+            || '`, `synchronous_commit ' || current_setting('synchronous_commit') || '`'";
+        let version: String = sqlx::query_scalar(text).fetch_one(&self.pool).await?;
+        Ok(format!("PostgreSQL {version}"))
+    }
+
+    /// Returns a client of an empty store with a single connection, and this connection.
+    pub(crate) async fn open_single(&mut self) -> Result<(Client<PostgresStore<Sqlx>>, PgPool), BoxError> {
+        let options = self.empty().await?;
+        let single = Sqlx::pool_options().max_connections(1).connect(&self.server.url()).await?;
+        let store = PostgresStore::open(Sqlx::from(single.clone()), options).await?;
+        Ok((Client::builder(store).notifier(InProcessNotifier::new()).build(), single))
+    }
+
+    /// Returns a client of an empty store that connects with the privileges of a worker, and does not own the tables.
+    pub(crate) async fn open_as_worker(&mut self) -> Result<Client<PostgresStore<Sqlx>>, BoxError> {
+        let options = self.empty().await?;
+        PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;
+        let (role, group) = (format!("app_{}", self.schemas), format!("{}_worker", self.schema()));
+        let roles = format!("{}; create role {role} login; grant {group} to {role}", options.roles_sql()?);
+        sqlx::raw_sql(AssertSqlSafe(roles)).execute(&self.pool).await?;
+        let connect = PgConnectOptions::from_str(&self.server.url())?.username(&role);
+        let pool = Sqlx::pool_options().max_connections(CONNECTIONS).connect_with(connect).await?;
+        Ok(Client::new(PostgresStore::open(Sqlx::from(pool), options.migrate(false)).await?))
+    }
+
+    /// Removes the previous store. Returns the options of the next one.
+    async fn empty(&mut self) -> Result<Options, BoxError> {
+        // Closing waits for statements of the previous store, which could deadlock with the removal of its schema.
+        self.pool.close().await;
+        self.pool = connect(&self.server).await?;
+        let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
+        sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
+        self.schemas += 1;
+        Ok(Options::default().schema(self.schema()))
     }
 }
 
@@ -48,13 +95,7 @@ impl Subject for Postgres {
     type Store = PostgresStore<Sqlx>;
 
     async fn builder(&mut self) -> Result<ClientBuilder<Self::Store>, BoxError> {
-        // Closing waits for statements of the previous store, which could deadlock with the removal of its schema.
-        self.pool.close().await;
-        self.pool = connect(&self.server).await?;
-        let old = format!("drop schema if exists {} cascade; checkpoint", self.schema());
-        sqlx::raw_sql(AssertSqlSafe(old)).execute(&self.pool).await?;
-        self.schemas += 1;
-        let options = Options::default().schema(self.schema());
+        let options = self.empty().await?;
         let store = PostgresStore::open(Sqlx::from(self.pool.clone()), options.clone()).await?;
         let notifier = PostgresNotifier::new(Sqlx::from(self.pool.clone()), &options)?;
         Ok(Client::builder(store).notifier(notifier))

@@ -13,9 +13,27 @@ use super::{BATCH, Gather, NoOp, STOP, Step};
 
 /// Runs a worker until it has completed `jobs` no-op jobs.
 pub async fn drain_all<S: Store>(client: &Client<S>, jobs: u64, slots: u32) -> Result<(), BoxError> {
+    drain_by(client, jobs, slots, 1).await
+}
+
+/// Runs several workers until they have completed `jobs` no-op jobs.
+pub async fn drain_by<S: Store>(
+    client: &Client<S>,
+    jobs: u64,
+    slots: u32,
+    workers: u32,
+) -> Result<(), BoxError> {
     let left = Remaining::new(jobs);
-    let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left)).handle(count_down);
-    left.wait(worker.start().await?).await
+    let mut running = Vec::new();
+    for _ in 0..workers {
+        let worker = Worker::new(client).concurrency(slots).data(Arc::clone(&left)).handle(count_down);
+        running.push(worker.start().await?);
+    }
+    left.none.notified().await;
+    for worker in running {
+        worker.stop(STOP).await;
+    }
+    Ok(())
 }
 
 /// Like [`drain_all`], but completes each job in a transaction that its handler could use for its own writes.
