@@ -3,7 +3,10 @@
 use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use tokio::{
@@ -56,9 +59,10 @@ struct Shared {
     trap: Mutex<Option<Trap>>,
 }
 
-/// Cuts the connection on which a client sends a given text.
+/// Cuts the connection on which a client sends a given text after a given mark.
 #[derive(Debug)]
 struct Trap {
+    mark: Vec<u8>,
     text: Vec<u8>,
     /// Whether the server receives the text, so that only its answer is lost.
     is_delivered: bool,
@@ -118,17 +122,17 @@ impl Proxy {
         self.shared.flow.send_replace(flow);
     }
 
-    /// Cuts the connection on which a client next sends this text, before the server receives it. Other connections
-    /// stay open. The text must be short enough to arrive in one read. The returned receiver resolves when the
-    /// connection is cut.
-    pub fn cut_before(&mut self, text: &str) -> oneshot::Receiver<()> {
-        self.shared.set_trap(text, false)
+    /// Waits for a connection that sends `mark` from now on. Cuts that connection when it then sends `text`, before the
+    /// server receives `text`. Other connections stay open, even if they send `text`. Both must be short enough to
+    /// arrive in one read. The returned receiver resolves when the connection is cut.
+    pub fn cut_before(&mut self, mark: &str, text: &str) -> oneshot::Receiver<()> {
+        self.shared.set_trap(mark, text, false)
     }
 
     /// Like [`cut_before`](Self::cut_before), but the server receives the text, and the connection is cut when it
     /// answers: the answer is lost.
-    pub fn cut_after(&mut self, text: &str) -> oneshot::Receiver<()> {
-        self.shared.set_trap(text, true)
+    pub fn cut_after(&mut self, mark: &str, text: &str) -> oneshot::Receiver<()> {
+        self.shared.set_trap(mark, text, true)
     }
 
     /// Refuses new connections. Existing ones stay open.
@@ -173,17 +177,22 @@ impl Trap {
 }
 
 impl Shared {
-    fn set_trap(&self, text: &str, is_delivered: bool) -> oneshot::Receiver<()> {
+    fn set_trap(&self, mark: &str, text: &str, is_delivered: bool) -> oneshot::Receiver<()> {
         let (sprung, springs) = oneshot::channel();
-        let trap = Trap { text: text.as_bytes().to_vec(), is_delivered, sprung };
+        let (mark, text) = (mark.as_bytes().to_vec(), text.as_bytes().to_vec());
+        let trap = Trap { mark, text, is_delivered, sprung };
         *self.trap.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
         springs
     }
 
-    /// Takes the trap if these bytes contain its text.
-    fn spring(&self, bytes: &[u8]) -> Option<Trap> {
+    /// Takes the trap if these bytes contain its text, and the connection has sent its mark.
+    fn spring(&self, is_marked: &AtomicBool, bytes: &[u8]) -> Option<Trap> {
+        let contains = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
         let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
-        trap.take_if(|trap| bytes.windows(trap.text.len()).any(|part| part == trap.text))
+        trap.take_if(|trap| {
+            is_marked.fetch_or(contains(&trap.mark), Ordering::Relaxed);
+            is_marked.load(Ordering::Relaxed) && contains(&trap.text)
+        })
     }
 }
 
@@ -215,7 +224,8 @@ async fn connection(client: TcpStream, target: SocketAddr, shared: &Shared) {
     let (to_server_flow, to_client_flow) = (flow.clone(), flow.clone());
     // The trap that this connection has sprung. The connection is cut at the next answer.
     let caught: Mutex<Option<Trap>> = Mutex::default();
-    let forward_request = |bytes: &[u8]| match shared.spring(bytes) {
+    let is_marked = AtomicBool::new(false);
+    let forward_request = |bytes: &[u8]| match shared.spring(&is_marked, bytes) {
         Some(trap) if trap.is_delivered => {
             *caught.lock().unwrap_or_else(PoisonError::into_inner) = Some(trap);
             true

@@ -10,7 +10,7 @@ use windlass_postgres::{Options, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::{PostgresServer, Proxy};
 
-use crate::ledger::{SqlxTable, TABLE};
+use crate::ledger::{ROW, SqlxTable, TABLE};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -29,7 +29,7 @@ enum Cut {
 struct Line {
     proxy: Arc<Mutex<Proxy>>,
     cut: Cut,
-    /// The commit statement as the driver sends it.
+    /// The commit statement as the driver sends it, up to its end: other statements contain the word, too.
     commit: &'static str,
     /// Resolves when the connection was cut at the commit.
     cuts: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
@@ -57,14 +57,18 @@ async fn pay<L: Ledger>(
 ) -> Result<Done<Pay, L::Store>, BoxError> {
     let mut step = a.begin().await?;
     let job = a.job();
-    L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
-    if a.attempt() == 1 {
+    let is_first = a.attempt() == 1;
+    if is_first {
         let mut proxy = line.proxy.lock().await;
-        match line.cut {
-            Cut::BetweenStatements => proxy.cut().await,
-            Cut::BeforeCommit => *line.cuts.lock().await = Some(proxy.cut_before(line.commit)),
-            Cut::AfterCommit => *line.cuts.lock().await = Some(proxy.cut_after(line.commit)),
-        }
+        *line.cuts.lock().await = match line.cut {
+            Cut::BetweenStatements => None,
+            Cut::BeforeCommit => Some(proxy.cut_before(ROW, line.commit)),
+            Cut::AfterCommit => Some(proxy.cut_after(ROW, line.commit)),
+        };
+    }
+    L::write(step.tx(), Effect { chain: job.chain, run: Run { job: job.id, fence: job.fence } }).await?;
+    if is_first && matches!(line.cut, Cut::BetweenStatements) {
+        line.proxy.lock().await.cut().await;
     }
     Ok(step.done(a.attempt())?)
 }
@@ -100,7 +104,7 @@ where
 async fn a_finish_that_is_cut_off_happens_once() {
     let connect = async |url: String| Sqlx::connect(&url).await.unwrap();
     for (cut, attempt) in [(Cut::BetweenStatements, 2), (Cut::BeforeCommit, 2), (Cut::AfterCommit, 1)] {
-        assert_eq!(last_attempt::<SqlxTable, _>(connect, "COMMIT", cut).await, attempt, "{cut:?}");
+        assert_eq!(last_attempt::<SqlxTable, _>(connect, "COMMIT\0", cut).await, attempt, "{cut:?}");
     }
 }
 
@@ -112,6 +116,6 @@ async fn a_finish_that_is_cut_off_happens_once_on_tokio_postgres() {
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
     for (cut, attempt) in [(Cut::BetweenStatements, 2), (Cut::BeforeCommit, 2), (Cut::AfterCommit, 1)] {
-        assert_eq!(last_attempt::<TokioPostgresTable, _>(connect, "commit", cut).await, attempt, "{cut:?}");
+        assert_eq!(last_attempt::<TokioPostgresTable, _>(connect, "commit\0", cut).await, attempt, "{cut:?}");
     }
 }

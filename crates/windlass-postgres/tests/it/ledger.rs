@@ -8,7 +8,7 @@ use windlass_testkit::crash::{Effect, Ledger, Run};
 pub(crate) const TABLE: &str =
     "create table ledger (chain uuid not null, job uuid not null, fence bigint not null)";
 
-const ROW: &str = "insert into ledger (chain, job, fence) values ($1, $2, $3)";
+pub(crate) const ROW: &str = "insert into ledger (chain, job, fence) values ($1, $2, $3)";
 
 pub(crate) struct SqlxTable;
 
