@@ -103,7 +103,9 @@ async fn a_connection_is_cut_when_its_client_sends_a_text() {
     for (is_heard, length) in [(false, ":6"), (true, ":5")] {
         let (_server, mut proxy, mut session) = fixture().await;
         let mut other = Session::open(&proxy).await.unwrap();
-        let sprung = if is_heard { proxy.cut_after("after") } else { proxy.cut_before("after") };
+        let sprung =
+            if is_heard { proxy.cut_after("PING", "after") } else { proxy.cut_before("PING", "after") };
+        assert_eq!(other.ask("SET other after").await, "+OK", "it has not sent the mark");
         assert_eq!(session.ask("PING").await, "+PONG");
         assert_eq!(session.ask("SET key after").await, "");
         sprung.await.unwrap();
