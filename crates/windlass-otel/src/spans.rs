@@ -93,16 +93,18 @@ impl Spans {
                 Decision::Undecided => self.begin_chain(about),
             },
             Traced::Job => {
-                // The context of the chain is unknown if it was started without telemetry.
-                let parent = match about.chain_trace.as_ref().or(about.cause_traces.last()) {
-                    Some(chain) if is_unsampled(chain) => return None,
+                // The context of the chain is unknown if it was started without telemetry. Its second job then decides for
+                // all later ones, so each of them stores the context, even if it is not sampled.
+                let inherited = about.chain_trace.is_none().then(|| about.cause_traces.last()).flatten();
+                let parent = match about.chain_trace.as_ref().or(inherited) {
+                    Some(chain) if is_unsampled(chain) => return inherited.cloned(),
                     // A child of an unreadable context would be the root of its own trace.
-                    Some(chain) => Some(self.parse(chain)?).filter(SpanContext::is_sampled),
+                    Some(chain) => match self.parse(chain)? {
+                        parent if parent.is_sampled() => Some(parent),
+                        _ => return inherited.cloned(),
+                    },
                     None => None,
                 };
-                if parent.is_none() && about.chain_trace.is_some() {
-                    return None;
-                }
                 self.begin_job(parent, about)
             }
             Traced::Wait(blocker) => {

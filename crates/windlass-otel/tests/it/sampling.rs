@@ -15,17 +15,24 @@ use windlass_otel::{AttemptIds, ChainSampler, Telemetry, current_traceparent};
 use crate::jobs::TIMEOUT;
 use crate::trouble::count_warnings;
 
-/// Returns the context in which its handler runs, after one more step.
-#[derive(serde::Serialize, serde::Deserialize, Job)]
+/// Returns the contexts in which its handlers run.
+#[derive(Clone, serde::Serialize, serde::Deserialize, Job)]
 #[job(name = "spy", entry, then(Spy), output = Vec<String>)]
 struct Spy {
+    steps: usize,
     seen: Vec<String>,
 }
 
+impl Spy {
+    fn new(steps: usize) -> Self {
+        Self { steps, seen: Vec::new() }
+    }
+}
+
 async fn spy(job: Ctx<Spy>) -> Result<Next<Spy>, BoxError> {
-    let mut seen = job.input().seen.clone();
+    let Spy { steps, mut seen } = job.input().clone();
     seen.extend(current_traceparent());
-    Ok(if seen.len() < 2 { Next::then(Spy { seen }) } else { Next::done(seen) })
+    Ok(if seen.len() < steps { Next::then(Spy { steps, seen }) } else { Next::done(seen) })
 }
 
 /// Keeps the spans.
@@ -55,7 +62,7 @@ async fn run(sampler: ChainSampler, parent: Option<SpanContext>) -> (String, Vec
     let telemetry = Telemetry::new().sampler(sampler).traces(&traces);
     let client = Client::builder(MemoryStore::new()).observer(telemetry).build();
     let caller = parent.map(|parent| Context::new().with_remote_span_context(parent));
-    let start = client.start(Spy { seen: Vec::new() }).into_future();
+    let start = client.start(Spy::new(2)).into_future();
     let chain = start.with_context(caller.unwrap_or_default()).await.unwrap();
     let worker = Worker::new(&client).concurrency(1).handle(spy).start().await.unwrap();
     let seen = client.wait(chain).timeout(TIMEOUT).await.unwrap();
@@ -115,6 +122,28 @@ async fn a_chain_follows_the_span_of_its_caller() {
     }
 }
 
+/// The chain has no context. Its second job decides for all later ones.
+#[tokio::test]
+async fn a_chain_that_was_started_without_telemetry_is_sampled_as_a_whole() {
+    let mut sampled = 0;
+    for _ in 0..20 {
+        let store = Arc::new(MemoryStore::new());
+        let plain: Client<MemoryStore> = Client::new(Arc::clone(&store));
+        let chain = plain.start(Spy::new(6)).await.unwrap();
+        let (traces, _) = provider(ChainSampler::ratio(0.5));
+        let telemetry = Telemetry::new().sampler(ChainSampler::ratio(0.5)).traces(&traces);
+        let client: Client<MemoryStore> = Client::builder(store).observer(telemetry).build();
+        let worker = Worker::new(&client).concurrency(1).handle(spy).start().await.unwrap();
+        let seen = client.wait(chain).timeout(TIMEOUT).await.unwrap();
+        worker.stop(TIMEOUT).await;
+        let [_, second, later @ ..] = &seen[..] else { panic!("{seen:?}") };
+        let decision = |context: &String| (context[..35].to_owned(), context.ends_with("-01"));
+        assert!(later.iter().all(|context| decision(context) == decision(second)), "{seen:?}");
+        sampled += usize::from(second.ends_with("-01"));
+    }
+    assert!((1..20).contains(&sampled), "{sampled} of 20");
+}
+
 /// On one thread, because the subscriber of `tracing` is set for the thread.
 #[tokio::test]
 async fn a_provider_with_another_sampler_decides_with_one_warning() {
@@ -123,7 +152,7 @@ async fn a_provider_with_another_sampler_decides_with_one_warning() {
     let telemetry = Telemetry::new().traces(&traces).sampler(ChainSampler::ratio(1.0));
     let client = Client::builder(MemoryStore::new()).observer(telemetry).build();
     for _ in 0..3 {
-        let chain = client.start(Spy { seen: Vec::new() }).await.unwrap();
+        let chain = client.start(Spy::new(2)).await.unwrap();
         let stored = client.chain(chain).await.unwrap().unwrap().trace.unwrap();
         assert!(stored.as_str().ends_with("-00"), "{stored}");
     }
