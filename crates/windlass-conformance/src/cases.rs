@@ -11,6 +11,7 @@ mod cancel;
 mod chain;
 mod count;
 mod create;
+mod create_and_acquire;
 mod cycle;
 mod ended;
 mod exchange;
@@ -59,6 +60,7 @@ pub(crate) const GROUPS: &[&[Case]] = &[
     bound::CASES,
     size::CASES,
     exchange::CASES,
+    create_and_acquire::CASES,
     outside::CASES,
     cancel::CASES,
     stop::CASES,

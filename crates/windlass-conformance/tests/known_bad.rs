@@ -55,6 +55,8 @@ enum Fault {
     ReleaseCounted,
     /// Ignores the maximum number of attempts.
     MaximumIgnored,
+    /// Loses the creations of a command that also acquires.
+    CreationLost,
     /// Loses the settlements of an exchange.
     SettlementLost,
     /// Runs the commands of a transaction outside it.
@@ -132,6 +134,7 @@ impl Bad {
                     }
                 }
             }
+            (Fault::CreationLost, Command::CreateAndAcquire(joined)) => joined.create.chains.clear(),
             (Fault::SettlementLost, Command::Exchange(exchange)) => exchange.settle.settlements.clear(),
             (Fault::RequestForgotten, Command::Acquire(acquire)) => acquire.request = RequestId::new(),
             (Fault::ExceptionsIgnored, Command::Reap(reap)) => reap.except.clear(),
@@ -382,6 +385,7 @@ const CAUGHT: &[(Fault, &[&str])] = &[
     (Fault::CarriedApart, &["chain.carried.refused", "stale.taken_over"]),
     (Fault::ReleaseCounted, &["settle.release"]),
     (Fault::MaximumIgnored, &["settle.retry.last", "reap.last_attempt"]),
+    (Fault::CreationLost, &["create_and_acquire.creates_first", "create_and_acquire.repeated"]),
     (Fault::SettlementLost, &["exchange.settles_first", "exchange.repeated"]),
     (Fault::Autocommits, &["tx.rollback.created", "tx.dropped", "isolation.job", "isolation.status"]),
     (Fault::RollbackCommits, &["tx.rollback.created", "tx.rollback.settled", "tx.rollback.mixed"]),

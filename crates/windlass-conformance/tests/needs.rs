@@ -41,6 +41,7 @@ impl Decorator for Limited {
 fn capability(command: &Command) -> Option<Capability> {
     Some(match command {
         Command::Exchange(_) => Capability::Exchange,
+        Command::CreateAndAcquire(_) => Capability::CreateAndAcquire,
         Command::NextDue(_) => Capability::NextDue,
         Command::CompleteFromOutside(_) => Capability::Outside,
         Command::Cancel(_) => Capability::Cancel,

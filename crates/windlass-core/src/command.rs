@@ -38,9 +38,9 @@ pub use schedule::{
     ScheduleRecord, ScheduleTarget,
 };
 pub use work::{
-    Acquire, AcquireReply, Acquired, Applied, BlockerOutput, ClosedChain, Exchange, ExchangeReply, Lost,
-    NextJob, Outcome, Quota, Reap, ReapReply, Reaped, Renew, RenewLease, RenewReply, Renewed, Ripple, Settle,
-    SettleReply, Settled, Settlement, Unblocked,
+    Acquire, AcquireReply, Acquired, Applied, BlockerOutput, ClosedChain, CreateAndAcquire,
+    CreateAndAcquireReply, Exchange, ExchangeReply, Lost, NextJob, Outcome, Quota, Reap, ReapReply, Reaped,
+    Renew, RenewLease, RenewReply, Renewed, Ripple, Settle, SettleReply, Settled, Settlement, Unblocked,
 };
 
 use crate::error::{Error, ErrorKind, Result};
@@ -56,6 +56,7 @@ macro_rules! for_each_command {
             renew: Renew => RenewReply,
             settle: Settle => SettleReply,
             exchange: Exchange => ExchangeReply,
+            create_and_acquire: CreateAndAcquire => CreateAndAcquireReply,
             reap: Reap => ReapReply,
             next_due: NextDue => NextDueReply,
             expire: Expire => ExpireReply,
@@ -151,6 +152,7 @@ impl Reply {
     pub const fn is_deferred(&self) -> bool {
         match self {
             Self::Create(reply) => reply.deferred,
+            Self::CreateAndAcquire(reply) => reply.create.deferred,
             Self::Settle(reply) => reply.ripple.deferred,
             Self::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => applied.ripple.deferred,
             Self::Cancel(reply) => reply.ripple.deferred,
@@ -166,6 +168,7 @@ impl Command {
     pub fn items(&self) -> usize {
         match self {
             Self::Create(create) => create.chains.len(),
+            Self::CreateAndAcquire(joined) => joined.create.chains.len(),
             Self::Acquire(acquire) => acquire.max as usize,
             Self::Renew(renew) => renew.leases.len(),
             Self::Settle(settle) => settle.settlements.len(),
@@ -214,6 +217,7 @@ impl Command {
             self,
             Self::Acquire(_)
                 | Self::Exchange(_)
+                | Self::CreateAndAcquire(_)
                 | Self::Reap(_)
                 | Self::Expire(_)
                 | Self::Beat(_)

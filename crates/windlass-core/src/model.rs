@@ -35,7 +35,7 @@ pub use rows::{Due, Rows};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::command::{Command, EndedJobs, ExchangeReply, Reply, Target};
+use crate::command::{Command, CreateAndAcquireReply, EndedJobs, ExchangeReply, Reply, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::limit::RIPPLE_MAX;
@@ -165,6 +165,13 @@ impl<'a, R: Rows> Execution<'a, R> {
                 request.acquire.check()?;
                 let settle = self.settle(&request.settle)?;
                 Reply::Exchange(ExchangeReply { settle, acquire: self.acquire(&request.acquire)? })
+            }
+            Command::CreateAndAcquire(request) => {
+                request.create.check()?;
+                request.acquire.check()?;
+                let create = self.create(&request.create)?;
+                let acquire = self.acquire(&request.acquire)?;
+                Reply::CreateAndAcquire(CreateAndAcquireReply { create, acquire })
             }
             Command::Reap(request) => Reply::Reap(self.reap(request)?),
             Command::Expire(request) => Reply::Expire(self.expire(*request)?),

@@ -22,14 +22,14 @@ pub use stall::Stalls;
 
 use crate::command::{
     Acquire, AcquireReply, Beat, BeatReply, Cancel, CancelReply, ChangeSchedules, ChangeSchedulesReply,
-    Command, CompleteFromOutside, CompleteFromOutsideReply, Count, CountReply, Create, CreateReply, Delete,
-    DeleteReply, DueSchedules, DueSchedulesReply, Exchange, ExchangeReply, Expire, ExpireReply, GetChains,
-    GetChainsReply, GetJobs, GetJobsReply, GetSchedules, GetSchedulesReply, LeaderLock, LeaderLockReply,
-    ListAttempts, ListAttemptsReply, ListChains, ListChainsReply, ListDependents, ListDependentsReply,
-    ListJobs, ListJobsReply, ListSchedules, ListSchedulesReply, ListWorkers, ListWorkersReply, NextDue,
-    NextDueReply, Pause, PauseReply, Reap, ReapReply, Renew, RenewLease, RenewReply, Reply, Request, Retire,
-    RetireReply, Retry, RetryReply, SetRetention, SetRetentionReply, Settle, SettleReply, Trigger,
-    TriggerReply,
+    Command, CompleteFromOutside, CompleteFromOutsideReply, Count, CountReply, Create, CreateAndAcquire,
+    CreateAndAcquireReply, CreateReply, Delete, DeleteReply, DueSchedules, DueSchedulesReply, Exchange,
+    ExchangeReply, Expire, ExpireReply, GetChains, GetChainsReply, GetJobs, GetJobsReply, GetSchedules,
+    GetSchedulesReply, LeaderLock, LeaderLockReply, ListAttempts, ListAttemptsReply, ListChains,
+    ListChainsReply, ListDependents, ListDependentsReply, ListJobs, ListJobsReply, ListSchedules,
+    ListSchedulesReply, ListWorkers, ListWorkersReply, NextDue, NextDueReply, Pause, PauseReply, Reap,
+    ReapReply, Renew, RenewLease, RenewReply, Reply, Request, Retire, RetireReply, Retry, RetryReply,
+    SetRetention, SetRetentionReply, Settle, SettleReply, Trigger, TriggerReply,
 };
 use crate::error::{Error, Result};
 use crate::for_each_command;
@@ -174,6 +174,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn exchange(&self, request: Exchange) -> BoxFuture<'_, Result<ExchangeReply>> {
         let _ = request;
         unsupported("exchange")
+    }
+
+    /// Performs [`create`](Self::create), then [`acquire`](Self::acquire), as one command in one round trip. The acquire
+    /// can return jobs of the new chains.
+    fn create_and_acquire(&self, request: CreateAndAcquire) -> BoxFuture<'_, Result<CreateAndAcquireReply>> {
+        let _ = request;
+        unsupported("create_and_acquire")
     }
 
     /// Requeues jobs whose lease has expired.

@@ -202,7 +202,7 @@ macro_rules! store {
         impl Store for FileStore {
             fn capabilities(&self) -> Capabilities {
                 // While one exchange is synced, the worker runs the jobs of the other.
-                Capabilities::all().exchanges_in_flight(2)
+                Capabilities::all().exchanges_in_flight(2).joining()
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

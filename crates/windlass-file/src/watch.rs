@@ -52,6 +52,7 @@ impl Watch {
         match command {
             Command::Acquire(acquire) => drop(self.workers().insert(acquire.worker)),
             Command::Exchange(exchange) => drop(self.workers().insert(exchange.acquire.worker)),
+            Command::CreateAndAcquire(joined) => drop(self.workers().insert(joined.acquire.worker)),
             Command::Retire(retire) => drop(self.workers().remove(&retire.worker)),
             _ => {}
         }

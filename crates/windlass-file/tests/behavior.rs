@@ -22,7 +22,7 @@ impl BehaviorFixture for Folder {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all().exchanges_in_flight(2)
+        Capabilities::all().exchanges_in_flight(2).joining()
     }
 
     /// The notifier also derives hints from what the other store wrote, so the cases that count single hints do not apply.

@@ -8,6 +8,7 @@ use windlass_core::Payload;
 use windlass_core::command::{DueTime, NewChain, NewJob, NextJob, Outcome, Settlement, Step, Target, Types};
 use windlass_core::{ErrorText, Millis, TypeName};
 
+use crate::create::Kind;
 use crate::enum_text::enum_text;
 use crate::provider::Parameter;
 
@@ -97,17 +98,23 @@ impl NewJobs {
         self.ids.iter().enumerate().filter_map(|(index, id)| Some(((*id)?, index))).collect()
     }
 
+    /// Returns which function creates the chains.
+    pub(crate) fn kind(&self) -> Kind {
+        if !self.are_apart() {
+            Kind::Any
+        } else if self.keys.iter().any(Option::is_some) {
+            Kind::Keyed
+        } else {
+            Kind::Plain
+        }
+    }
+
     /// Whether the chains can be created as a set: none has blockers, and no two share an id or a key.
-    pub(crate) fn are_apart(&self) -> bool {
+    fn are_apart(&self) -> bool {
         let ids: HashSet<_> = self.ids.iter().collect();
         let mut keys = HashSet::new();
         let keyed = self.types.iter().zip(&self.keys).filter(|(_, key)| key.is_some());
         self.blocked.is_empty() && ids.len() == self.len() && keyed.into_iter().all(|key| keys.insert(key))
-    }
-
-    /// Whether any chain has a key.
-    pub(crate) fn is_keyed(&self) -> bool {
-        self.keys.iter().any(Option::is_some)
     }
 
     /// Returns the parameters for chains without keys and blockers, in the order of `create_plain_v1`. Most chains of a

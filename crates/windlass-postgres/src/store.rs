@@ -356,8 +356,8 @@ macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl<P: Provider> Store for PostgresStore<P> {
             fn capabilities(&self) -> Capabilities {
-                // Each connection has its own process.
-                Capabilities::all().in_parallel()
+                // Each connection has its own process. A commit waits for the disk.
+                Capabilities::all().in_parallel().joining()
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

@@ -75,7 +75,7 @@ impl BehaviorFixture for Postgres {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all().in_parallel()
+        Capabilities::all().in_parallel().joining()
     }
 
     fn has_hints(&self) -> bool {

@@ -2,8 +2,11 @@
 
 use redis::Value;
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Create, CreateReply, Created, DueTime, JobSummary, NewChain};
-use windlass_core::{Result, Status, Timestamp};
+use windlass_core::command::{
+    Create, CreateAndAcquire, CreateAndAcquireReply, CreateReply, Created, DueTime, JobSummary, NewChain,
+    Request,
+};
+use windlass_core::{Error, Result, Status, Timestamp};
 
 use crate::flat::{self, Arguments};
 use crate::row;
@@ -146,5 +149,12 @@ impl Execute for Create {
                 .collect(),
         };
         Ok(CreateReply { chains, durability, deferred: false })
+    }
+}
+
+/// Two scripts that are sent together cost no more than one that does both.
+impl Execute for CreateAndAcquire {
+    async fn execute(self, _: &RedisStore) -> Result<CreateAndAcquireReply> {
+        Err(Error::unsupported(Self::NAME))
     }
 }

@@ -63,6 +63,9 @@ impl Held {
             (Command::Exchange(exchange), Reply::Exchange(reply)) => {
                 Some((&exchange.acquire, &reply.acquire.jobs))
             }
+            (Command::CreateAndAcquire(joined), Reply::CreateAndAcquire(reply)) => {
+                Some((&joined.acquire, &reply.acquire.jobs))
+            }
             _ => None,
         };
         let mut attempts = self.lock();

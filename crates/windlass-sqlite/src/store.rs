@@ -264,7 +264,8 @@ macro_rules! store {
     ($($method:ident: $request:ident => $reply:ident,)*) => {
         impl<P: Provider> Store for SqliteStore<P> {
             fn capabilities(&self) -> Capabilities {
-                Capabilities::all()
+                // A commit waits for the disk.
+                Capabilities::all().joining()
             }
 
             $(fn $method(&self, request: $request) -> BoxFuture<'_, Result<$reply>> {

@@ -22,7 +22,7 @@ impl BehaviorFixture for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().joining()
     }
 
     /// The file notifier learns that the file changed, not what was written, so the cases about single hints do not

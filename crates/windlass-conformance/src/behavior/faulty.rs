@@ -132,8 +132,12 @@ impl<S> Faulty<S> {
     }
 
     fn shorten(&self, mut command: Command) -> Command {
-        if let (Some(lease), Command::Acquire(acquire) | Command::Exchange(Exchange { acquire, .. })) =
-            (self.state().lease, &mut command)
+        if let (
+            Some(lease),
+            Command::Acquire(acquire)
+            | Command::Exchange(Exchange { acquire, .. })
+            | Command::CreateAndAcquire(CreateAndAcquire { acquire, .. }),
+        ) = (self.state().lease, &mut command)
         {
             acquire.types.iter_mut().for_each(|quota| quota.lease = lease);
         }
@@ -144,7 +148,9 @@ impl<S> Faulty<S> {
     fn lengthen(&self, mut reply: Reply) -> Reply {
         if let (
             Some(_),
-            Reply::Acquire(acquired) | Reply::Exchange(ExchangeReply { acquire: acquired, .. }),
+            Reply::Acquire(acquired)
+            | Reply::Exchange(ExchangeReply { acquire: acquired, .. })
+            | Reply::CreateAndAcquire(CreateAndAcquireReply { acquire: acquired, .. }),
         ) = (self.state().lease, &mut reply)
         {
             let leases = acquired.jobs.iter_mut().filter_map(|acquired| acquired.job.lease.as_mut());

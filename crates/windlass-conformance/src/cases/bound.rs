@@ -156,6 +156,9 @@ fn probe(s: &Subject, capability: Capability) -> Option<Command> {
     let acquire = s.acquire_request(&[], 0);
     Some(match capability {
         Capability::Exchange => Exchange { settle: Settle { settlements: Vec::new() }, acquire }.into(),
+        Capability::CreateAndAcquire => {
+            CreateAndAcquire { create: Create { chains: Vec::new() }, acquire }.into()
+        }
         Capability::NextDue => NextDue { types: Types::All }.into(),
         Capability::Outside => {
             let (request, job) = (RequestId::new(), JobId::new());

@@ -23,6 +23,11 @@ pub(super) fn normalized(command: &Command, mut reply: Reply) -> Reply {
             sort(&mut reply.settle.ripple);
             sort(&mut reply.acquire.ripple);
         }
+        Reply::CreateAndAcquire(reply) => {
+            reply.create.durability = Durability::Volatile;
+            reply.create.deferred = false;
+            sort(&mut reply.acquire.ripple);
+        }
         Reply::Reap(reply) => sort(&mut reply.ripple),
         Reply::Cancel(reply) => sort(&mut reply.ripple),
         Reply::CompleteFromOutside(CompleteFromOutsideReply::Applied(applied)) => sort(&mut applied.ripple),

@@ -4,9 +4,9 @@ use std::mem::discriminant;
 use fastrand::Rng;
 use windlass_core::command::{
     Acquire, Acquired, Cancel, CancelMode, Cancelled, ChainFilter, Command, CompleteFromOutside, Count,
-    Create, Created, Delete, DueTime, Exchange, Expire, GetChains, GetJobs, JobFilter, ListAttempts,
-    ListChains, ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap, Renew,
-    RenewLease, Reply, Retry, RetryTarget, ScheduleChange, SeenJob, SetRetention, Settle, Settled,
+    Create, CreateAndAcquire, Created, Delete, DueTime, Exchange, Expire, GetChains, GetJobs, JobFilter,
+    ListAttempts, ListChains, ListDependents, ListJobs, NextDue, Order, Outcome, Page, Pause, Quota, Reap,
+    Renew, RenewLease, Reply, Retry, RetryTarget, ScheduleChange, SeenJob, SetRetention, Settle, Settled,
     Settlement, Step, Target, Trigger, Types,
 };
 use windlass_core::model::Model;
@@ -23,8 +23,9 @@ const REMEMBERED: usize = 40;
 
 /// Optional capabilities to choose commands from. Those that affect a job's course appear several times, so that they
 /// are chosen more often.
-const FURTHER: [Capability; 21] = [
+const FURTHER: [Capability; 22] = [
     Capability::Exchange,
+    Capability::CreateAndAcquire,
     Capability::NextDue,
     Capability::Outside,
     Capability::Outside,
@@ -202,6 +203,11 @@ impl Generator {
             (Command::Exchange(exchange), Reply::Exchange(reply)) => {
                 self.learn_settled(&exchange.settle, &reply.settle.settled);
                 self.learn_acquired(&exchange.acquire, &reply.acquire.jobs);
+            }
+            (Command::CreateAndAcquire(joined), Reply::CreateAndAcquire(reply)) => {
+                remember(&mut self.creates, joined.create.clone());
+                reply.create.chains.iter().for_each(|created| self.learn_created(created));
+                self.learn_acquired(&joined.acquire, &reply.acquire.jobs);
             }
             (Command::CompleteFromOutside(outside), _) => {
                 for step in &outside.steps {
@@ -433,6 +439,9 @@ impl Generator {
     fn further(&mut self, capability: Capability, model: &mut Model, now: Timestamp) -> Option<Command> {
         Some(match capability {
             Capability::Exchange => Exchange { settle: self.settle(), acquire: self.acquire() }.into(),
+            Capability::CreateAndAcquire => {
+                CreateAndAcquire { create: self.create(), acquire: self.acquire() }.into()
+            }
             Capability::NextDue => NextDue { types: self.some_types() }.into(),
             Capability::Outside => self.outside(model, now)?.into(),
             Capability::Cancel => {

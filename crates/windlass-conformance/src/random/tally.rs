@@ -81,6 +81,7 @@ const FURTHER_KINDS: &[(&[Capability], &[&str])] = &[
     (&[Capability::Retry], &["retry retried", "retry already", "retry not retriable", "retry refused"]),
     (&[Capability::Delete], &["delete deleted", "delete refused"]),
     (&[Capability::Exchange], &["exchange"]),
+    (&[Capability::CreateAndAcquire], &["create_and_acquire"]),
     (&[Capability::NextDue], &["next_due"]),
     (&[Capability::SetRetention], &["set_retention"]),
     (&[Capability::Pause], &["pause"]),

@@ -17,10 +17,11 @@ use super::event_message::EventMessage;
 use super::expect::{Expectation, IdleWorker, IdleWorkers};
 use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
+use super::join::{AcquireSource, PendingAcquire};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
 use super::trace::RequestedJob;
-use crate::command::{Existing, NewChain};
+use crate::command::{Acquire, Existing, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext, TypeName};
@@ -379,9 +380,19 @@ impl Dispatcher {
         }
     }
 
-    /// Registers the worker of a loop that runs on the current runtime, for [`expect`](Self::expect).
-    pub(crate) fn idle_worker(&self, types: Vec<TypeName>) -> Arc<IdleWorker> {
-        self.idle_workers.add(types)
+    /// Registers the worker of a loop that runs on the current runtime, for [`expect`](Self::expect) and
+    /// [`join`](Self::join).
+    pub(crate) fn idle_worker(
+        &self,
+        types: Vec<TypeName>,
+        source: Weak<dyn AcquireSource>,
+    ) -> Arc<IdleWorker> {
+        self.idle_workers.add(types, source)
+    }
+
+    /// Returns an acquire for a worker of this client that waits for jobs of `chains`, which are about to be created.
+    pub(super) fn join(&self, chains: &[NewChain]) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
+        self.idle_workers.join(chains)
     }
 
     /// Wakes a worker of this client that waits for jobs of `chains`, whose creation was sent to the store.
@@ -401,7 +412,12 @@ impl Dispatcher {
 
     /// Wakes the waits of this client for chains whose closing was sent to the store.
     pub(crate) fn closing(&self, chains: impl Iterator<Item = ChainId>) {
-        self.closings.wake(chains);
+        self.closings.sent(chains);
+    }
+
+    /// Lets the waits end that [`closing`](Self::closing) has woken.
+    pub(crate) fn announced(&self, chains: impl Iterator<Item = ChainId>) {
+        self.closings.announced(chains);
     }
 
     /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.
@@ -444,13 +460,13 @@ impl Dispatcher {
     /// Waits until all hints and events so far have been published, at most for `limit`.
     pub(super) async fn flush(&self, limit: Duration) {
         let events = async {
-            // First, because this may publish events.
-            self.blockers.flush().await;
+            // First, because these may publish events.
             self.dependents.flush().await;
             self.closed_runs.flush().await;
             self.events.flush(Message::Flush).await;
         };
-        let _ = timeout(limit, async { tokio::join!(self.hints.flush(Message::Flush), events) }).await;
+        let all = async { tokio::join!(self.hints.flush(Message::Flush), events, self.blockers.flush()) };
+        let _ = timeout(limit, all).await;
     }
 
     /// Closes the notifier.

@@ -1,5 +1,7 @@
 //! Wakes an idle worker for jobs that are on their way to the store.
 //!
+//! (`join.rs` acquires for the worker instead, on stores where this is cheaper.)
+//!
 //! A store that executes commands in the order in which they are sent ([`Capabilities::is_ordered`]) finds a new job even
 //! if the acquire was sent before the creation was answered. A worker of the same client then need not wait for the reply
 //! and for a hint: the acquire follows the creation directly. If the store writes both to the disk together, a single job
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 
+use super::join::AcquireSource;
 use super::{Announcements, Dispatcher};
 use crate::command::{DueTime, NewChain};
 use crate::id::ChainId;
@@ -31,9 +34,10 @@ pub(super) struct IdleWorkers(Mutex<Vec<Weak<IdleWorker>>>);
 
 impl IdleWorkers {
     /// Adds the worker of a loop that runs on the current runtime.
-    pub(super) fn add(&self, types: Vec<TypeName>) -> Arc<IdleWorker> {
+    pub(super) fn add(&self, types: Vec<TypeName>, source: Weak<dyn AcquireSource>) -> Arc<IdleWorker> {
         let worker = Arc::new(IdleWorker {
             types,
+            source,
             runtime: Handle::current().id(),
             state: Mutex::default(),
             woken: Notify::new(),
@@ -47,13 +51,8 @@ impl IdleWorkers {
     /// Wakes a worker that waits for jobs of a type among `chains`, whose creation was sent to the store. Returns what it
     /// expects, or `None` if no worker waits.
     pub(super) fn wake(&self, chains: &[NewChain], dispatcher: &Dispatcher) -> Option<Arc<Expectation>> {
-        let workers = self.lock();
-        // A worker of a runtime that is not driven would withhold the hints from the others.
-        let runtime = Handle::current().id();
-        let is_plain = |new: &&NewChain| new.job.blockers.is_empty() && new.job.schedule == DueTime::Now;
-        for worker in workers.iter().filter_map(Weak::upgrade).filter(|worker| worker.runtime == runtime) {
-            let runs = |new: &&NewChain| worker.types.contains(&new.job.job_type);
-            let expected: Vec<_> = chains.iter().filter(is_plain).filter(runs).map(|new| new.id).collect();
+        for worker in self.here() {
+            let expected: Vec<_> = worker.runnable(chains).map(|new| new.id).collect();
             let mut idle = worker.state();
             if expected.is_empty() || !std::mem::take(&mut idle.is_waiting) {
                 continue;
@@ -69,6 +68,13 @@ impl IdleWorkers {
         None
     }
 
+    /// Returns the workers of the current runtime. One of a runtime that is not driven would withhold jobs from the others.
+    pub(super) fn here(&self) -> Vec<Arc<IdleWorker>> {
+        let runtime = Handle::current().id();
+        let workers = self.lock();
+        workers.iter().filter_map(Weak::upgrade).filter(|worker| worker.runtime == runtime).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<IdleWorker>>> {
         // No code panics in the middle of a change under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,6 +85,8 @@ impl IdleWorkers {
 #[derive(Debug)]
 pub(crate) struct IdleWorker {
     types: Vec<TypeName>,
+    /// Returns acquires for this worker.
+    pub(super) source: Weak<dyn AcquireSource>,
     runtime: Id,
     state: Mutex<IdleState>,
     woken: Notify,
@@ -108,6 +116,17 @@ impl IdleWorker {
     /// Returns what the worker has been woken for, if anything.
     pub(crate) fn take(&self) -> Option<Expected> {
         self.state().expected.take()
+    }
+
+    /// Returns those of these chains whose jobs the worker could acquire once they are created.
+    pub(super) fn runnable<'c>(&self, chains: &'c [NewChain]) -> impl Iterator<Item = &'c NewChain> {
+        let is_due = |new: &NewChain| new.job.blockers.is_empty() && new.job.schedule == DueTime::Now;
+        chains.iter().filter(move |new| is_due(new) && self.types.contains(&new.job.job_type))
+    }
+
+    /// Whether the worker waits, and has room for a job.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.state().is_waiting
     }
 
     fn state(&self) -> MutexGuard<'_, IdleState> {

@@ -4,13 +4,18 @@ use std::sync::Arc;
 
 use super::batch::{Batcher, batches};
 use super::executor::Executor;
+use super::expect::Scheduled;
+use super::join::PendingAcquire;
 use super::plan::{Destination, Plan, Start};
-use super::send::{BusyRetries, once_sent, send};
+use super::send::{BusyRetries, answered, once_sent, send};
 use super::trace::not_created;
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
-use crate::command::{Create, Created, NewChain, Request};
+use crate::command::{
+    Acquire, Create, CreateAndAcquire, CreateAndAcquireReply, CreateReply, Created, NewChain, Request,
+};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
 use crate::job::Entry;
 use crate::observer::Activity;
 use crate::record::Status;
@@ -65,9 +70,17 @@ async fn create_batch<S: Store + ?Sized>(
     dispatcher: &Dispatcher,
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
-    let request = Create { chains };
+    let mut request = Create { chains };
     let items = request.chains.len();
     dispatcher.measure(|| Activity::Flushed { batch: "start", items });
+    if store.capabilities().is_joining()
+        && let Some((acquire, pending)) = dispatcher.join(&request.chains)
+    {
+        match create_and_acquire(store, dispatcher, request, acquire, pending).await {
+            Ok(created) => return Ok(created),
+            Err(create) => request = create,
+        }
+    }
     let (is_ordered, mut expectation) = (store.capabilities().is_ordered(), None);
     let call = dispatcher.measured(Create::NAME, |_| items, send(store, &request));
     let reply = once_sent(call, || {
@@ -86,22 +99,57 @@ async fn create_batch<S: Store + ?Sized>(
         }
         Err(error) => return Err(error),
     };
-    let mut announcements = Announcements::committed(dispatcher);
-    let mut withheld = Vec::new();
-    for (new, created) in request.chains.iter().zip(&created) {
-        announcements.created(new, created);
-        // A job that is not pending has no hint.
-        if matches!(created, Created::New { job, .. } if job.status == Status::Pending)
-            && expectation.as_ref().is_some_and(|expectation| expectation.withholds(new.id))
-        {
-            withheld.extend(announcements.withhold().map(|(job_type, due_at)| (new.id, job_type, due_at)));
-        }
-    }
-    announcements.send(dispatcher);
+    let withheld = |chain| expectation.as_ref().is_some_and(|expectation| expectation.withholds(chain));
+    let withheld = announce(dispatcher, &request.chains, &created, withheld);
     if let Some(expectation) = expectation {
         expectation.created(withheld);
     }
     Ok(created)
+}
+
+/// Creates chains, and acquires for a worker that waits for their jobs, with one command. Announces the chains, then starts
+/// the attempts. Returns the request if the command fails: it has created all of the chains or none, so they can be created
+/// alone.
+async fn create_and_acquire<S: Store + ?Sized>(
+    store: &S,
+    dispatcher: &Dispatcher,
+    create: Create,
+    acquire: Acquire,
+    pending: Box<dyn PendingAcquire>,
+) -> Result<Vec<Created>, Create> {
+    let joined = CreateAndAcquire { create, acquire };
+    let items = joined.create.chains.len();
+    let call = answered(store.create_and_acquire(joined.clone()));
+    let reply = dispatcher.measured(CreateAndAcquire::NAME, |_| items, call).await;
+    let Create { chains } = joined.create;
+    let Ok(CreateAndAcquireReply { create: CreateReply { chains: created, .. }, acquire }) = reply else {
+        return Err(Create { chains });
+    };
+    let is_acquired = |chain| acquire.jobs.iter().any(|acquired| acquired.job.chain == chain);
+    // A job that the worker has acquired needs no hint.
+    announce(dispatcher, &chains, &created, is_acquired);
+    pending.answered(acquire);
+    Ok(created)
+}
+
+/// Announces the chains that were created. Returns the pending jobs whose hints are withheld.
+fn announce(
+    dispatcher: &Dispatcher,
+    chains: &[NewChain],
+    created: &[Created],
+    withholds: impl Fn(ChainId) -> bool,
+) -> Vec<Scheduled> {
+    let mut announcements = Announcements::committed(dispatcher);
+    let mut withheld = Vec::new();
+    for (new, created) in chains.iter().zip(created) {
+        announcements.created(new, created);
+        // A job that is not pending has no hint.
+        if matches!(created, Created::New { job, .. } if job.status == Status::Pending) && withholds(new.id) {
+            withheld.extend(announcements.withhold().map(|(job_type, due_at)| (new.id, job_type, due_at)));
+        }
+    }
+    announcements.send(dispatcher);
+    withheld
 }
 
 pub(super) async fn start_many<J: Entry>(

@@ -204,7 +204,8 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         let Prepared { mut subscription, closing, is_complete } = prepared;
         let closing = closing.or_else(|| self.client.wait_for_closing(self.id));
         let mut queries = subscription.is_none();
-        let mut may_have_missed = !is_complete;
+        // A subscription that this wait begins is active before the first query.
+        let mut may_have_missed = subscription.is_some() && !is_complete;
         loop {
             if subscription.is_none() {
                 subscription =
@@ -212,7 +213,12 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             }
             if std::mem::replace(&mut queries, true) {
                 match self.query().await {
-                    Ok(record) if record.closed.is_some() => return Ok(record),
+                    Ok(record) if record.closed.is_some() => {
+                        if let Some(closing) = &closing {
+                            closing.announced().await;
+                        }
+                        return Ok(record);
+                    }
                     Ok(_) => {}
                     // A transient error does not end the wait.
                     Err(error) if is_transient(&error) => {
@@ -224,8 +230,8 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             }
             let dispatcher = &self.client.shared.dispatcher;
             let poll = self.options.poll.unwrap_or_else(|| dispatcher.poll_interval(subscription.is_some()));
-            let missed = std::mem::take(&mut may_have_missed) && subscription.is_some();
-            let next_poll = far(if missed { poll.min(MISSED_DELAY) } else { poll });
+            let next_poll =
+                far(if std::mem::take(&mut may_have_missed) { poll.min(MISSED_DELAY) } else { poll });
             let closing = async {
                 match &closing {
                     Some(closing) => closing.sent().await,
@@ -233,6 +239,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
                 }
             };
             tokio::select! {
+                biased;
                 _ = timeout_at(next_poll, signal(&mut subscription, next_poll)) => {}
                 () = closing => {}
             }

@@ -1,4 +1,4 @@
-use crate::command::create::{Created, DueTime, JobSummary, NewChain, NewJob};
+use crate::command::create::{Create, CreateReply, Created, DueTime, JobSummary, NewChain, NewJob};
 use crate::command::query::Types;
 use crate::command::{Size, check_items};
 use crate::error::{Error, ErrorKind, Result};
@@ -413,6 +413,24 @@ pub struct Exchange {
 pub struct ExchangeReply {
     /// The reply to `settle`.
     pub settle: SettleReply,
+    /// The reply to `acquire`.
+    pub acquire: AcquireReply,
+}
+
+/// Request to create, then acquire. See [`Store::create_and_acquire`](crate::Store::create_and_acquire).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateAndAcquire {
+    /// The chains to create first.
+    pub create: Create,
+    /// The jobs to acquire afterwards.
+    pub acquire: Acquire,
+}
+
+/// The reply to [`CreateAndAcquire`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreateAndAcquireReply {
+    /// The reply to `create`.
+    pub create: CreateReply,
     /// The reply to `acquire`.
     pub acquire: AcquireReply,
 }

@@ -11,6 +11,8 @@ use super::{Store, Transactional};
 pub enum Capability {
     /// [`Store::exchange`].
     Exchange,
+    /// [`Store::create_and_acquire`].
+    CreateAndAcquire,
     /// [`Store::next_due`].
     NextDue,
     /// [`Store::complete_from_outside`].
@@ -46,8 +48,9 @@ pub enum Capability {
 
 impl Capability {
     /// All capabilities.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Exchange,
+        Self::CreateAndAcquire,
         Self::NextDue,
         Self::Outside,
         Self::Cancel,
@@ -66,8 +69,7 @@ impl Capability {
     ];
 }
 
-/// The set of optional features that a store supports, the number of exchanges that it handles best at a time, and whether it
-/// executes commands in order.
+/// The set of optional features that a store supports, and how a client uses it best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     set: u32,
@@ -75,11 +77,13 @@ pub struct Capabilities {
     more_exchanges: u8,
     is_ordered: bool,
     is_parallel: bool,
+    is_joining: bool,
 }
 
 impl Capabilities {
     /// No optional features.
-    pub const CORE: Self = Self { set: 0, more_exchanges: 0, is_ordered: false, is_parallel: false };
+    pub const CORE: Self =
+        Self { set: 0, more_exchanges: 0, is_ordered: false, is_parallel: false, is_joining: false };
 
     /// Returns the set of all capabilities.
     #[must_use]
@@ -141,5 +145,21 @@ impl Capabilities {
     #[must_use]
     pub const fn is_parallel(self) -> bool {
         self.is_parallel
+    }
+
+    /// Declares that [`Store::create_and_acquire`] costs less than a creation and an acquire, because both are committed
+    /// together. Default: it does not.
+    ///
+    /// If a worker of the same client is idle, a creation then acquires for it, so that a single job is committed once
+    /// instead of twice before its handler starts.
+    #[must_use]
+    pub const fn joining(self) -> Self {
+        Self { is_joining: true, ..self }
+    }
+
+    /// Whether a creation should acquire for an idle worker.
+    #[must_use]
+    pub const fn is_joining(self) -> bool {
+        self.is_joining && self.has(Capability::CreateAndAcquire)
     }
 }

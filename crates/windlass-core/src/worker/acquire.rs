@@ -1,6 +1,7 @@
 //! Acquires jobs for the free slots of a worker and starts their attempts.
 //!
-//! An acquire is sent alone, or in an exchange that also settles attempts (`settle.rs`). A permit of
+//! An acquire is sent alone, in an exchange that also settles attempts (`settle.rs`), or with a creation while the worker is
+//! idle (`client/join.rs`). A permit of
 //! [`Engine::acquiring`] limits how many are in flight. Each one reserves the slots that it may fill
 //! ([`Outstanding`]). Otherwise two at the same time would count the same free slots, and together they would take more
 //! jobs than there are slots. The reservation of an acquire whose reply was lost stays until a repeat is answered.
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 
 use super::any_attempt::HeldJob;
@@ -17,7 +18,7 @@ use super::engine::Engine;
 use super::settle::Settling;
 use super::slot::Outstanding;
 use super::task;
-use crate::client::{Announcements, answered, send_repeatedly};
+use crate::client::{AcquireSource, Announcements, PendingAcquire, answered, send_repeatedly};
 use crate::command::{Acquire, AcquireReply, Acquired, DueTime, Outcome, Quota, Request};
 use crate::error::Result;
 use crate::id::RequestId;
@@ -47,16 +48,16 @@ impl Acquisition {
 
 /// An acquire in flight. If it is dropped before [`answered`](Self::answered), its reply is lost, and the next acquire
 /// repeats it.
-pub(super) struct InFlight<'e, S: Store + ?Sized> {
-    engine: &'e Arc<Engine<S>>,
+pub(super) struct InFlight<S: Store + ?Sized> {
+    engine: Arc<Engine<S>>,
     request: RequestId,
     requested: u32,
     requested_at: Instant,
     is_answered: bool,
-    _permit: SemaphorePermit<'e>,
+    _permit: OwnedSemaphorePermit,
 }
 
-impl<S: Store + ?Sized> InFlight<'_, S> {
+impl<S: Store + ?Sized> InFlight<S> {
     /// Starts an attempt of each acquired job. The reservation of the slots ends only then: until the slots are occupied,
     /// another acquire would count them as free.
     pub(super) fn answered(mut self, reply: AcquireReply) -> Acquisition {
@@ -68,7 +69,7 @@ impl<S: Store + ?Sized> InFlight<'_, S> {
     }
 }
 
-impl<S: Store + ?Sized> Drop for InFlight<'_, S> {
+impl<S: Store + ?Sized> Drop for InFlight<S> {
     fn drop(&mut self) {
         let mut slots = self.engine.slots();
         if self.is_answered {
@@ -82,14 +83,56 @@ impl<S: Store + ?Sized> Drop for InFlight<'_, S> {
     }
 }
 
+/// Acquires for this worker travel with the creations of other tasks, while the main loop waits.
+impl<S: Store + ?Sized> AcquireSource for Engine<S> {
+    fn request(self: Arc<Self>) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
+        if self.stopping.is_cancelled() {
+            return None;
+        }
+        let permit = Arc::clone(&self.acquiring).try_acquire_owned().ok()?;
+        let (acquire, in_flight) = self.request_jobs(permit, &[])?;
+        Some((acquire, Box::new(Joined(Some(in_flight)))))
+    }
+}
+
+/// An acquire that travels with a creation. It is `None` once it is answered.
+struct Joined<S: Store + ?Sized>(Option<InFlight<S>>);
+
+impl<S: Store + ?Sized> PendingAcquire for Joined<S> {
+    fn answered(mut self: Box<Self>, reply: AcquireReply) {
+        let Some(in_flight) = self.0.take() else { return };
+        let engine = Arc::clone(&in_flight.engine);
+        let Acquisition { requested, acquired } = in_flight.answered(reply);
+        // No slot is free, and more jobs may be due. The loop had room when it last checked, so it would not be woken when a
+        // slot is freed.
+        if acquired >= requested {
+            engine.freed.notify_one();
+        }
+    }
+}
+
+impl<S: Store + ?Sized> Drop for Joined<S> {
+    /// The reply is lost. The store may have leased jobs, so the loop repeats the acquire.
+    fn drop(&mut self) {
+        if let Some(in_flight) = self.0.take() {
+            let engine = Arc::clone(&in_flight.engine);
+            drop(in_flight);
+            engine.freed.notify_one();
+        }
+    }
+}
+
 impl<S: Store + ?Sized> Engine<S> {
     /// Acquires jobs for the free slots and starts their attempts.
     pub(super) async fn acquire(self: &Arc<Self>) -> Result<Acquisition> {
-        let Ok(permit) = self.acquiring.acquire().await else { return Ok(Acquisition::NONE) };
+        let permit = Arc::clone(&self.acquiring).acquire_owned().await;
+        let Ok(permit) = permit else { return Ok(Acquisition::NONE) };
         let Some((acquire, in_flight)) = self.request_jobs(permit, &[]) else { return Ok(Acquisition::NONE) };
         let call = answered(self.client.store().acquire(acquire));
         let items = |reply: &AcquireReply| reply.jobs.len();
         let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
+        // Before the wait below, which may outlast the expectation: the hints of these jobs are not needed.
+        self.note_expected(&reply);
         // The reply to the creation of these jobs arrives at the same time. Observers should learn of the creation first.
         let chains = reply.jobs.iter().map(|acquired| acquired.job.chain);
         let creation = self.expected().as_ref().and_then(|expected| expected.creation_of(chains));
@@ -101,11 +144,11 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Returns the acquire whose reply was lost, or a new one for all free slots, and reserves these slots. The slots of
     /// the attempts in `settling` are leaving, and count as free. Returns `None` if no slot is free.
-    pub(super) fn request_jobs<'e>(
-        self: &'e Arc<Self>,
-        permit: SemaphorePermit<'e>,
+    pub(super) fn request_jobs(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
         settling: &[Settling<S>],
-    ) -> Option<(Acquire, InFlight<'e, S>)> {
+    ) -> Option<(Acquire, InFlight<S>)> {
         let mut slots = self.slots();
         let acquire = match slots.outstanding.iter_mut().find(|outstanding| !outstanding.is_in_flight) {
             // It may not cover the slots of `settling`, so these are not leaving: they notify the loop when they are freed.
@@ -128,7 +171,7 @@ impl<S: Store + ?Sized> Engine<S> {
             }
         };
         let in_flight = InFlight {
-            engine: self,
+            engine: Arc::clone(self),
             request: acquire.request,
             requested: acquire.max,
             requested_at: Instant::now(),
@@ -144,7 +187,8 @@ impl<S: Store + ?Sized> Engine<S> {
         loop {
             // First, because an exchange in flight holds one, and its reply may be lost too.
             let permits = u32::try_from(self.client.store().capabilities().max_exchanges()).unwrap_or(1);
-            let Ok(all) = self.acquiring.acquire_many(permits).await else { return Ok(()) };
+            let all = Arc::clone(&self.acquiring).acquire_many_owned(permits).await;
+            let Ok(all) = all else { return Ok(()) };
             if self.slots().outstanding.is_empty() {
                 return Ok(());
             }
@@ -156,14 +200,19 @@ impl<S: Store + ?Sized> Engine<S> {
         }
     }
 
+    /// Notes which of the expected jobs were acquired, so that they are not announced.
+    fn note_expected(&self, reply: &AcquireReply) {
+        if let Some(expected) = &*self.expected() {
+            reply.jobs.iter().for_each(|acquired| expected.acquired(acquired.job.chain));
+        }
+    }
+
     /// Starts an attempt of each acquired job. Returns the number of jobs.
     pub(super) fn start_attempts(self: &Arc<Self>, reply: AcquireReply, requested_at: Instant) -> u32 {
         self.dispatcher().time().learn(reply.now);
         let count = u32::try_from(reply.jobs.len()).unwrap_or(u32::MAX);
         let wanted = self.dispatcher().wants_events();
-        if let Some(expected) = &*self.expected() {
-            reply.jobs.iter().for_each(|acquired| expected.acquired(acquired.job.chain));
-        }
+        self.note_expected(&reply);
         for acquired in reply.jobs {
             // A repeated acquire returns the leases of the first call, part of which has passed since.
             let left =

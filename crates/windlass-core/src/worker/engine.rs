@@ -41,7 +41,7 @@ pub(super) struct Engine<S: Store + ?Sized> {
     /// Writes the settlements of attempts that end at about the same time with one command.
     pub(super) settlements: Collector<Settling<S>>,
     /// One permit for each acquire that may be in flight, alone or in an exchange: as many as the store handles best.
-    pub(super) acquiring: Semaphore,
+    pub(super) acquiring: Arc<Semaphore>,
     /// Whether the latest acquire returned as many jobs as it requested, so that more are probably due.
     pub(super) has_backlog: AtomicBool,
     pub(super) stopping: CancellationToken,
@@ -101,7 +101,7 @@ impl<S: Store + ?Sized> Engine<S> {
             jitters,
             handlers,
             settlements: settlement_collector(engine.clone(), exchanges),
-            acquiring: Semaphore::new(exchanges),
+            acquiring: Arc::new(Semaphore::new(exchanges)),
             has_backlog: AtomicBool::new(false),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),

@@ -1,8 +1,8 @@
 //! The worker's main loop.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
@@ -71,7 +71,8 @@ pub(super) struct Loop<S: Store + ?Sized> {
     awaited: Option<Timestamp>,
     /// What the last query for the next due time returned, with the hints since.
     known: Option<KnownDue>,
-    /// Wakes the loop for jobs that are on their way to the store. `None` if the store does not execute commands in order.
+    /// Where creations of this client find the worker while it waits: they wake it, or acquire for it. `None` if the store
+    /// supports neither.
     idle: Option<Arc<IdleWorker>>,
     /// Whether the last wait ended because the poll interval had passed, rather than by a signal or a due time.
     has_polled: bool,
@@ -124,8 +125,12 @@ impl<S: Store + ?Sized> Loop<S> {
     pub(super) async fn run(engine: Arc<Engine<S>>) {
         let now = Instant::now();
         let stopping = engine.stopping.clone();
-        let is_ordered = engine.client.store().capabilities().is_ordered();
-        let idle = is_ordered.then(|| engine.dispatcher().idle_worker(engine.types().collect()));
+        let capabilities = engine.client.store().capabilities();
+        let is_reached = capabilities.is_ordered() || capabilities.is_joining();
+        let idle = is_reached.then(|| {
+            let source: Weak<Engine<S>> = Arc::downgrade(&engine);
+            engine.dispatcher().idle_worker(engine.types().collect(), source)
+        });
         let mut this = Self {
             idle,
             engine,
@@ -188,6 +193,7 @@ impl<S: Store + ?Sized> Loop<S> {
         if self.subscription.is_some() || Instant::now() < self.subscribe_at {
             return;
         }
+        self.expect_nothing();
         let scheduled = self.engine.types().map(Topic::Scheduled);
         let topics = scheduled.chain([Topic::OwnershipLost(self.engine.id), Topic::Schedules]).collect();
         self.subscription = self.engine.dispatcher().subscribe(topics).await;
@@ -197,11 +203,17 @@ impl<S: Store + ?Sized> Loop<S> {
         self.subscribe_at = Instant::now() + RESUBSCRIBE_DELAY;
     }
 
+    /// Ends the expectation of jobs before the loop waits for something else: it withholds their hints.
+    fn expect_nothing(&self) {
+        drop(self.idle.as_ref().and_then(|idle| idle.take()));
+    }
+
     /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
     async fn turn(&mut self) -> Result<Wait> {
         let has_polled = std::mem::take(&mut self.has_polled);
         let mut has_reaped_all = false;
         loop {
+            let is_expected = self.idle.as_ref().is_some_and(|idle| idle.is_woken());
             let Acquisition { requested, acquired } = self.acquire().await?;
             if acquired > 0 {
                 self.fruitless = 0;
@@ -220,7 +232,7 @@ impl<S: Store + ?Sized> Loop<S> {
             if !is_idle {
                 continue;
             }
-            let wait = self.until_next_due(acquired > 0).await?;
+            let wait = self.until_next_due(acquired > 0 || is_expected).await?;
             // An idle worker would otherwise reap after every job, which costs more than an acquire.
             if !wait.may_reap || has_reaped_all || requested == 0 {
                 return Ok(wait);
@@ -271,8 +283,9 @@ impl<S: Store + ?Sized> Loop<S> {
     /// Returns how long to wait until a job that this worker could acquire may be due.
     ///
     /// A worker that gets single jobs would otherwise ask the store once per job, which costs as much as an acquire. If the
-    /// acquire got nothing, a locked job may be due, so it asks.
-    async fn until_next_due(&mut self, has_acquired: bool) -> Result<Wait> {
+    /// acquire got nothing, a locked job may be due, so it asks. `is_explained`: the acquire got a job, or expected one whose
+    /// chain was not created, because the key is held.
+    async fn until_next_due(&mut self, is_explained: bool) -> Result<Wait> {
         // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
         // decide whether to wake the loop. If it did so between the count and a later store, the wake-up
         // would be lost.
@@ -291,7 +304,7 @@ impl<S: Store + ?Sized> Loop<S> {
             return Ok(Wait { length: longest, is_poll: free > 0, may_reap: free > 0 });
         }
         let open: Vec<_> = quotas.iter().map(|quota| *quota > 0).collect();
-        let known = self.known.take().filter(|_| has_acquired && is_subscribed);
+        let known = self.known.take().filter(|_| is_explained && is_subscribed);
         if let Some((length, known)) = known.and_then(|known| Some((known.wait(&open)?, known))) {
             self.awaited = known.due_at;
             self.known = Some(known);
@@ -372,6 +385,8 @@ impl<S: Store + ?Sized> Loop<S> {
 impl<S: Store + ?Sized> Loop<S> {
     /// Handles a signal. Returns whether to query the store for jobs.
     async fn hear(&mut self, signal: Signal) -> bool {
+        // The claim below may take long.
+        self.expect_nothing();
         match &signal {
             Signal::Hint(Hint::Scheduled { count, due_at, .. }) => {
                 self.known.take_if(|known| !known.scheduled(*count, *due_at));

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::abort::AbortReason;
@@ -22,6 +22,7 @@ use super::task::catch_panic;
 use crate::client::{Announcements, Collector, RequestedTraces, answered, once_sent, unanswered};
 use crate::command::{Exchange, Outcome, Request, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
+use crate::id::ChainId;
 use crate::name::ErrorText;
 use crate::observer::{About, Activity, Event};
 use crate::store::{BoxFuture, Capability, Store};
@@ -207,13 +208,11 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Wakes the waits of this client for the chains that these settlements close.
     fn closing(&self, items: &[Settling<S>]) {
-        let closes =
-            |item: &&Settling<S>| matches!(item.outcome, Outcome::Complete { .. } | Outcome::Fail { .. });
-        self.dispatcher().closing(items.iter().filter(closes).map(|item| item.held.acquired.job.chain));
+        self.dispatcher().closing(Settling::closing(items));
     }
 
     /// Returns a permit to acquire jobs together with a settlement, or `None` to write the settlement alone.
-    async fn exchange_permit(&self) -> Option<SemaphorePermit<'_>> {
+    async fn exchange_permit(&self) -> Option<OwnedSemaphorePermit> {
         let can_exchange = self.client.store().capabilities().has(Capability::Exchange);
         if !can_exchange || self.settles_apart || self.stopping.is_cancelled() {
             return None;
@@ -224,7 +223,7 @@ impl<S: Store + ?Sized> Engine<S> {
         if !has_backlog && !self.is_full() {
             return None;
         }
-        if let Ok(permit) = self.acquiring.try_acquire() {
+        if let Ok(permit) = Arc::clone(&self.acquiring).try_acquire_owned() {
             return Some(permit);
         }
         // Acquires are in flight. While jobs are waiting, it pays to wait for one of them: a settlement alone would be
@@ -233,7 +232,7 @@ impl<S: Store + ?Sized> Engine<S> {
         if !has_backlog {
             return None;
         }
-        let permit = timeout(EXCHANGE_WAIT, self.acquiring.acquire());
+        let permit = timeout(EXCHANGE_WAIT, Arc::clone(&self.acquiring).acquire_owned());
         tokio::select! {
             biased;
             () = self.stopping.cancelled() => None,
@@ -271,6 +270,7 @@ impl<S: Store + ?Sized> Engine<S> {
         }
         announcements.ripple_after(&reply.ripple, announced);
         announcements.send(dispatcher);
+        dispatcher.announced(Settling::closing(items));
         reply.settled
     }
 
@@ -318,6 +318,12 @@ impl<S: Store + ?Sized> Engine<S> {
 }
 
 impl<S: Store + ?Sized> Settling<S> {
+    /// Returns the chains that these settlements close.
+    fn closing(items: &[Self]) -> impl Iterator<Item = ChainId> {
+        let closes = |item: &&Self| matches!(item.outcome, Outcome::Complete { .. } | Outcome::Fail { .. });
+        items.iter().filter(closes).map(|item| item.held.acquired.job.chain)
+    }
+
     fn settlement(&self) -> Settlement {
         let (job, fence) = self.held.id();
         Settlement { job, fence, outcome: self.outcome.clone() }

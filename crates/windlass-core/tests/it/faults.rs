@@ -5,6 +5,7 @@
 
 mod attempts;
 mod faulty;
+mod joined;
 mod load;
 mod notifier;
 mod observed;

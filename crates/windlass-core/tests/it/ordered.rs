@@ -1,7 +1,7 @@
 //! A store that executes commands in the order in which they are sent. A worker then acquires a job, and a wait queries a
 //! chain, before the command that they follow is answered.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,12 +42,15 @@ struct Gate {
     is_late: AtomicBool,
     is_open: watch::Sender<bool>,
     acquired: Notify,
+    /// How often the next due time was queried.
+    queries: AtomicUsize,
 }
 
 impl Gate {
     fn before(command: &'static str) -> Arc<Self> {
         let (inner, is_open) = (MemoryStore::new(), watch::Sender::new(true));
-        Arc::new(Self { inner, command, is_late: AtomicBool::new(false), is_open, acquired: Notify::new() })
+        let (is_late, acquired, queries) = (AtomicBool::new(false), Notify::new(), AtomicUsize::new(0));
+        Arc::new(Self { inner, command, is_late, is_open, acquired, queries })
     }
 
     async fn pass(&self) {
@@ -70,6 +73,7 @@ impl Decorator for Gate {
         let name = command.name();
         let is_gated = name == self.command;
         let is_late = self.is_late.load(Ordering::SeqCst);
+        self.queries.fetch_add(usize::from(name == "next_due"), Ordering::SeqCst);
         Box::pin(async move {
             if is_gated && is_late {
                 // There is no acquire if the worker was not idle.
@@ -135,6 +139,7 @@ impl Observer for Order {
         match event {
             Event::JobCreated(_) => self.0.lock().unwrap().push("created"),
             Event::AttemptStarted(_) => self.0.lock().unwrap().push("started"),
+            Event::JobCompleted(..) => self.0.lock().unwrap().push("completed"),
             _ => {}
         }
     }
@@ -159,7 +164,9 @@ async fn a_creation_is_reported_before_its_attempt() {
         assert_eq!(runs.recv().await, Some(number));
         tokio::time::sleep(CHANCE).await; // tidy: time is paused
     }
-    assert_eq!(*order.0.lock().unwrap(), ["created", "started"].repeat(3));
+    let order: Vec<_> =
+        order.0.lock().unwrap().iter().copied().filter(|event| *event != "completed").collect();
+    assert_eq!(order, ["created", "started"].repeat(3));
     worker.stop(STOP).await;
 }
 
@@ -190,6 +197,52 @@ async fn a_wait_ends_before_the_completion_is_answered() {
     store.is_open.send_replace(true);
     assert_eq!(output.unwrap(), 7);
     worker.stop(STOP).await;
+}
+
+/// A caller that has its answer may close the client: what the completion announces must not be lost.
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_after_the_completion_is_announced() {
+    let (store, order) = (Gate::before("settle"), Order::default());
+    let client: Client<Gate> = Client::builder(Arc::clone(&store)).observer(order.clone()).build();
+    let (sender, _runs) = mpsc::unbounded_channel::<u32>();
+    let worker = Worker::new(&client).poll(HOUR).data(sender).handle(report).start().await.unwrap();
+    tokio::time::sleep(CHANCE).await; // tidy: time is paused
+    for number in 1..=3 {
+        store.is_open.send_replace(false);
+        let chain = client.start(Number(number)).await.unwrap();
+        let opening = async {
+            // The chain is closed and found meanwhile.
+            tokio::time::sleep(Duration::from_millis(2)).await; // tidy: time is paused
+            store.is_open.send_replace(true);
+        };
+        let (output, ()) = tokio::join!(client.wait(chain).poll(HOUR).timeout(TIMEOUT), opening);
+        assert_eq!(output.unwrap(), number);
+        let completed = order.0.lock().unwrap().iter().filter(|event| **event == "completed").count();
+        assert_eq!(completed, number as usize);
+    }
+    worker.stop(STOP).await;
+}
+
+/// A key that is held wakes the worker for nothing. It does not query the store for the next due time each time.
+#[tokio::test(start_paused = true)]
+async fn duplicates_cost_few_queries() {
+    let store = Gate::before("create");
+    let client: Client<Gate> = Client::new(Arc::clone(&store));
+    let queue = client.queue::<u32, u32>("doubled").build().unwrap();
+    let double = |item: windlass_core::queue::Item<u32>| async move {
+        Ok::<_, windlass_core::BoxError>(2 * item.payload())
+    };
+    let consumer = queue.consume(double).poll(HOUR).await.unwrap();
+    tokio::time::sleep(CHANCE).await; // tidy: time is paused
+    assert_eq!(queue.enqueue_and_wait("id", 1).await.unwrap(), 2);
+    let queries = store.queries.load(Ordering::SeqCst);
+    for _ in 0..50 {
+        queue.enqueue("id", 1).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await; // tidy: time is paused
+    }
+    let queries = store.queries.load(Ordering::SeqCst) - queries;
+    assert!(queries <= 3, "{queries} queries");
+    consumer.stop(STOP).await;
 }
 
 /// The queries of a queue do not depend on the order either.

@@ -114,6 +114,10 @@ impl Journal {
                 self.settled(&exchange.settle, &reply.settle, &mut findings);
                 self.acquired(node, exchange.acquire.worker, &reply.acquire, &mut findings);
             }
+            (Command::CreateAndAcquire(joined), Reply::CreateAndAcquire(reply)) => {
+                self.created(&joined.create.chains, &reply.create.chains);
+                self.acquired(node, joined.acquire.worker, &reply.acquire, &mut findings);
+            }
             (Command::Reap(_), Reply::Reap(reply)) => self.reaped(reply, &mut findings),
             (Command::CompleteFromOutside(request), Reply::CompleteFromOutside(reply)) => {
                 self.completed_from_outside(request, reply, &mut findings);

@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) max_attempts: Option<u32>,
     /// How many exchanges a worker may have in flight.
     pub(crate) exchanges: u8,
+    /// Whether creations acquire for idle workers.
+    pub(crate) joins: bool,
     /// How many schedules there are whose occurrences are checked.
     pub(crate) schedules: u64,
     pub(crate) epoch: Epoch,
@@ -65,6 +67,7 @@ impl Settings {
             exchanges: chance.u8(1..=3),
             schedules: chance.u64(0..=3),
             epoch: Epoch::choose(&mut chance),
+            joins: chance.bool(),
         };
         PRESENT.set(Some(settings));
         settings

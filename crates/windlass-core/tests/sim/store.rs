@@ -143,8 +143,12 @@ impl SimStore {
 
     /// Executes a command and records it in the journal.
     async fn carry_out(&self, command: Command) -> Result<Reply> {
-        if let (Command::Exchange(exchange), Some(_)) = (&command, self.world.bad) {
-            return self.carry_out_apart(exchange.clone(), Fate::Fine).await;
+        match (&command, self.world.bad) {
+            (Command::Exchange(exchange), Some(_)) => {
+                return self.carry_out_apart(exchange.clone(), Fate::Fine).await;
+            }
+            (Command::CreateAndAcquire(joined), Some(_)) => return self.carry_out_each(joined.clone()).await,
+            _ => {}
         }
         let command = match self.distort(command).await? {
             Distorted::Command(command) => command,
@@ -167,6 +171,13 @@ impl SimStore {
         };
         let acquire = Box::pin(self.carry_out(acquire.into())).await?;
         Ok(Reply::Exchange(ExchangeReply { settle: settle.try_into()?, acquire: acquire.try_into()? }))
+    }
+
+    /// Executes a creation and an acquire one after the other, so that their defects apply.
+    async fn carry_out_each(&self, CreateAndAcquire { create, acquire }: CreateAndAcquire) -> Result<Reply> {
+        let create = Box::pin(self.carry_out(create.into())).await?.try_into()?;
+        let acquire = Box::pin(self.carry_out(acquire.into())).await?.try_into()?;
+        Ok(Reply::CreateAndAcquire(CreateAndAcquireReply { create, acquire }))
     }
 
     /// Answers some items as busy and executes the others.
@@ -267,7 +278,8 @@ impl Decorator for SimStore {
     }
 
     fn supported(&self) -> Capabilities {
-        self.inner.capabilities().exchanges_in_flight(self.world.settings.exchanges)
+        let capabilities = self.inner.capabilities().exchanges_in_flight(self.world.settings.exchanges);
+        if self.world.settings.joins { capabilities.joining() } else { capabilities }
     }
 
     fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
@@ -462,6 +474,11 @@ impl std::fmt::Display for Shown<'_> {
                 let settle = (exchange.settle.clone().into(), Reply::Settle(reply.settle.clone()));
                 let acquire = (exchange.acquire.clone().into(), Reply::Acquire(reply.acquire.clone()));
                 write!(f, "{}, {}", Shown(&settle.0, &settle.1), Shown(&acquire.0, &acquire.1))
+            }
+            (Command::CreateAndAcquire(joined), Reply::CreateAndAcquire(reply)) => {
+                let create = (joined.create.clone().into(), Reply::Create(reply.create.clone()));
+                let acquire = (joined.acquire.clone().into(), Reply::Acquire(reply.acquire.clone()));
+                write!(f, "{}, {}", Shown(&create.0, &create.1), Shown(&acquire.0, &acquire.1))
             }
             (Command::Renew(renew), Reply::Renew(reply)) => {
                 let leases = renew.leases.iter().zip(&reply.leases);

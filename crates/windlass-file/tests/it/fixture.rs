@@ -14,7 +14,7 @@ impl Fixture for Folder {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all().exchanges_in_flight(2)
+        Capabilities::all().exchanges_in_flight(2).joining()
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {

@@ -137,7 +137,7 @@ impl Fixture for Leveled {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all().in_parallel()
+        Capabilities::all().in_parallel().joining()
     }
 
     fn has_snapshots(&self) -> bool {

@@ -97,6 +97,9 @@ async fn every_statement_can_be_prepared_and_returns_the_same_columns() {
         assert_eq!(columns, ["TEXT", "INT4", "UUID[]", "TEXT[]", "INT8[]", "BYTEA[]"], "{name}");
         let with_jobs = [
             "acquire",
+            "create_acquire",
+            "create_keyed_acquire",
+            "create_plain_acquire",
             "exchange",
             "exchange_plain",
             "get_chains",

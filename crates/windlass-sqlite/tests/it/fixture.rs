@@ -29,7 +29,7 @@ impl Fixture for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all()
+        Capabilities::all().joining()
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {

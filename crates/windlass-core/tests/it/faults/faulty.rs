@@ -49,6 +49,7 @@ pub(super) struct Faulty {
     state: Arc<Mutex<State>>,
     exchanges: u8,
     is_parallel: bool,
+    is_joining: bool,
 }
 
 #[derive(Debug, Default)]
@@ -71,12 +72,17 @@ impl Faulty {
     /// Creates a store that handles this number of exchanges at a time.
     pub(super) fn with_exchanges(exchanges: u8) -> Self {
         let inner = MemoryStore::with_clock(Arc::new(RuntimeClock::default()));
-        Self { inner, state: Arc::default(), exchanges, is_parallel: false }
+        Self { inner, state: Arc::default(), exchanges, is_parallel: false, is_joining: false }
     }
 
     /// Creates a store that executes a settlement and an acquire at the same time.
     pub(super) fn in_parallel() -> Self {
         Self { is_parallel: true, ..Self::default() }
+    }
+
+    /// Creates a store on which a creation acquires for an idle worker.
+    pub(super) fn joining() -> Self {
+        Self { is_joining: true, ..Self::default() }
     }
 
     /// Returns the largest number of jobs that an acquire requested.
@@ -172,6 +178,13 @@ fn busy(command: &Command) -> Reply {
             durability: Durability::Volatile,
             deferred: false,
         }),
+        Command::CreateAndAcquire(CreateAndAcquire { create: Create { chains }, .. }) => {
+            let chains = vec![Created::Busy; chains.len()];
+            let create = CreateReply { chains, durability: Durability::Volatile, deferred: false };
+            let acquire =
+                AcquireReply { jobs: Vec::new(), ripple: Ripple::default(), now: Timestamp::default() };
+            Reply::CreateAndAcquire(CreateAndAcquireReply { create, acquire })
+        }
         Command::CompleteFromOutside(_) => Reply::CompleteFromOutside(CompleteFromOutsideReply::Busy),
         Command::Cancel(Cancel { chains, .. }) => {
             let chains = vec![Cancelled::Busy; chains.len()];
@@ -224,6 +237,7 @@ impl Decorator for Faulty {
 
     fn supported(&self) -> Capabilities {
         let capabilities = self.inner.capabilities().exchanges_in_flight(self.exchanges);
+        let capabilities = if self.is_joining { capabilities.joining() } else { capabilities };
         if self.is_parallel { capabilities.in_parallel() } else { capabilities }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use windlass_core::limit::{BATCH_MAX_BYTES, BATCH_MAX_ITEMS, PAYLOAD_MAX_BYTES};
 use windlass_core::{
     Attempt, Chain, Client, Ctx, Data, Done, ErrorKind, Event, HandlerOptions, Next, Status, Worker, plan,
@@ -470,4 +470,17 @@ fn waits(client: &Client<Faulty>, chains: Vec<Chain<Task>>) -> JoinSet<windlass_
         async move { client.wait(chain).poll(MINUTE).timeout(MINUTE).await }
     };
     chains.into_iter().map(wait).collect()
+}
+
+/// A wait for an open chain queries it once, and then at the poll interval.
+#[tokio::test(start_paused = true)]
+async fn a_wait_queries_its_chain_once() {
+    let (store, client) = faulty();
+    let chain = client.start(task("x")).await.unwrap();
+    let before = store.calls("get_chains");
+    let mut waiting = Box::pin(client.wait(chain).poll(MINUTE).into_future());
+    let _ = timeout(TIMEOUT, &mut waiting).await;
+    assert_eq!(store.calls("get_chains") - before, 1);
+    let _ = timeout(MINUTE, &mut waiting).await;
+    assert_eq!(store.calls("get_chains") - before, 2);
 }

@@ -1,0 +1,38 @@
+//! Acquires jobs for an idle worker with the command that creates them.
+//!
+//! On some stores, a creation and an acquire in one command cost less than two commands, because both are committed together
+//! ([`Capabilities::is_joining`]). If a worker of the same client waits for jobs of a type that a creation contains, the
+//! creation acquires for it. A single job then waits for one commit instead of two, and for no hint, before its handler
+//! starts.
+//!
+//! The acquire is one of the worker's own: it reserves the slots that it may fill, and if its reply is lost, the worker's
+//! main loop repeats it. So the creation may fail or be repeated alone, and no job is lost.
+//!
+//! [`Capabilities::is_joining`]: crate::store::Capabilities::is_joining
+
+use std::sync::Arc;
+
+use super::expect::{IdleWorker, IdleWorkers};
+use crate::command::{Acquire, AcquireReply, NewChain};
+
+/// A worker that can start attempts of jobs that others acquire for it.
+pub(crate) trait AcquireSource: Send + Sync {
+    /// Returns an acquire for the free slots of the worker, and what to do with the reply. Returns `None` if the worker has
+    /// no free slot, is stopping, or acquires by itself.
+    fn request(self: Arc<Self>) -> Option<(Acquire, Box<dyn PendingAcquire>)>;
+}
+
+/// An acquire that is in flight. Dropping it means that the reply is lost.
+pub(crate) trait PendingAcquire: Send {
+    /// Starts an attempt of each acquired job.
+    fn answered(self: Box<Self>, reply: AcquireReply);
+}
+
+impl IdleWorkers {
+    /// Returns an acquire for a worker that waits for jobs of a type among `chains`, or `None` if no worker waits.
+    pub(super) fn join(&self, chains: &[NewChain]) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
+        let waits = |worker: &IdleWorker| worker.is_waiting() && worker.runnable(chains).next().is_some();
+        let mut workers = self.here().into_iter().filter(|worker| waits(worker));
+        workers.find_map(|worker| worker.source.upgrade()?.request())
+    }
+}
