@@ -23,7 +23,8 @@ local STEPS = {
       return nil, refused
     end
     created[#created + 1] = carried
-    row.output, row.output_changed, row.error = ARGV[step.output], true, nil
+    set_output(row, ARGV[step.output])
+    row.error = nil
     return close_from_outside(row, 'completed', step.retention)
   end,
   fail = function(row, step)

@@ -10,7 +10,7 @@ use windlass_core::{ChainId, ErrorText, JobId, Payload, Result, Status, Timestam
 
 use crate::error::corrupt;
 use crate::flat::{self, Arguments};
-use crate::row::{self, Row, TakenIn};
+use crate::row::{Row, TakenIn};
 use crate::script::Answer;
 use crate::store::{Execute, RedisStore};
 use crate::wire::{FromScript, LostIn, Payloads, Read, RippleIn};
@@ -159,8 +159,7 @@ pub(crate) fn read_work(
     let mut taken = taken.into_iter();
     while let (Some(id), Some(row), Some(input)) = (taken.next(), taken.next(), taken.next()) {
         let id = JobId::from_script(String::from_utf8(id).map_err(corrupt)?).map_err(corrupt)?;
-        let input = row::payload(input).map_err(corrupt)?;
-        jobs.push(Row::unpack(&row).and_then(|row| row.into_acquired(id, input)).map_err(corrupt)?);
+        jobs.push(Row::read_acquired(&row, id, &input).map_err(corrupt)?);
     }
     let ripple = Ripple { unblocked: Vec::new(), closed, deferred: false };
     let acquired = AcquireReply { jobs, ripple: Ripple::default(), now };

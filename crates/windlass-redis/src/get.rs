@@ -90,7 +90,7 @@ fn read_flat(request: &GetChains, values: Vec<Value>) -> Result<Result<Vec<Optio
     for target in &request.chains {
         let (row, input) = (flat::string(values.next())?, flat::string(values.next())?);
         let output = flat::string(values.next())?;
-        let (Target::Chain(chain), Some(row), Some(input)) = (target, row, input) else {
+        let (Target::Chain(chain), Some(row)) = (target, row) else {
             chains.push(Ok(None));
             continue;
         };

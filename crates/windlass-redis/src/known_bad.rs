@@ -49,11 +49,17 @@ pub enum BadPath {
     OrderForgotten,
     /// A chain leaves without the window for repeated commands.
     WindowForgotten,
+    /// A large input is stored in the row.
+    LargeInputInRow,
+    /// A large output is stored in the row.
+    LargeOutputInRow,
+    /// A row does not have the length of its output.
+    OutputLengthForgotten,
 }
 
 impl BadPath {
     /// All faults.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::FenceIgnored,
         Self::ExtraIgnored,
         Self::VersionKept,
@@ -65,6 +71,9 @@ impl BadPath {
         Self::DueInThePast,
         Self::OrderForgotten,
         Self::WindowForgotten,
+        Self::LargeInputInRow,
+        Self::LargeOutputInRow,
+        Self::OutputLengthForgotten,
     ];
 
     /// The text that the fault replaces, and its replacement.
@@ -85,6 +94,9 @@ impl BadPath {
             Self::WindowForgotten => {
                 ("math.max(retain_until, math.min(now + REPEAT_WINDOW, TIME_MAX))", "retain_until")
             }
+            Self::LargeInputInRow => ("if #input > INLINE_MAX then", "if false then"),
+            Self::LargeOutputInRow => ("if #output > INLINE_MAX then", "if false then"),
+            Self::OutputLengthForgotten => ("input_length, #output, 4", "input_length, 0, 4"),
         }
     }
 }

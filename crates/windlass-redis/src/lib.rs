@@ -34,8 +34,8 @@
 //!
 //! | key | content |
 //! |---|---|
-//! | `job:<id>` | string: a job. The first job of a chain also holds the chain's fields |
-//! | `input:<job>`, `output:<job>` | strings: the job's input and output |
+//! | `job:<id>` | string: a job with its input and output. The first job of a chain also holds the chain's fields |
+//! | `input:<job>`, `output:<job>` | strings: the job's input and output, if they have more than 256 bytes |
 //! | `jobs:<chain>` | sorted set: the jobs of the chain except the first, by position |
 //! | `waits:<job>` | sorted set: the chains that the job still waits for |
 //! | `history:<job>` | list: ended attempts |

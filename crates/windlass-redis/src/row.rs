@@ -1,7 +1,6 @@
 //! Stored jobs and chains. Scripts return rows as they are stored; they are unpacked here.
 //!
-//! `lua/lib/layout.lua` describes a row. Its last part, the constants, is packed here as well, and scripts store it
-//! unchanged.
+//! `lua/lib/layout.lua` describes a row. Its constants are packed here as well, and scripts store them unchanged.
 
 use rmp_serde::Deserializer;
 use rmp_serde::decode::ReadRefReader;
@@ -32,7 +31,9 @@ const HAS_ERROR: u8 = 32;
 pub(crate) struct JobIn {
     id: Read<JobId>,
     row: ByteBuf,
-    input: ByteBuf,
+    /// `None` if the row contains it.
+    input: Option<ByteBuf>,
+    /// `None` if the row contains it, or if there is none.
     output: Option<ByteBuf>,
     /// Chains that the job still waits for.
     open: Option<Vec<Read<ChainId>>>,
@@ -167,6 +168,10 @@ impl<'a> Parts<'a> {
         Ok(*part)
     }
 
+    fn length(&mut self) -> Result<usize, String> {
+        Ok(u16::from_le_bytes(self.array()?).into())
+    }
+
     fn text(&mut self, count: usize) -> Result<&'a str, String> {
         std::str::from_utf8(self.bytes(count)?).map_err(|error| error.to_string())
     }
@@ -188,11 +193,52 @@ impl<'a> Parts<'a> {
     }
 }
 
+/// Input and output in a row. They are empty if they have their own keys, or if there is no output.
+struct InlinePayloads<'a> {
+    input: &'a [u8],
+    output: &'a [u8],
+}
+
+impl<'a> InlinePayloads<'a> {
+    /// Splits the payloads from the end of a row. Returns also the rest, without their lengths.
+    fn split(packed: &'a [u8]) -> Result<(Self, &'a [u8]), String> {
+        let mut parts = Parts(packed);
+        let (input_length, output_length) = (parts.length()?, parts.length()?);
+        let Parts(rest) = parts;
+        let input_at = rest.len().checked_sub(input_length + output_length).ok_or("a row is too short")?;
+        let (rest, payloads) = rest.split_at(input_at);
+        let (input, output) = payloads.split_at(input_length);
+        Ok((Self { input, output }, rest))
+    }
+
+    /// Returns the input, which is in the row or separate.
+    fn input(&self, apart: Option<&[u8]>) -> Result<Payload, String> {
+        match (self.input, apart) {
+            ([], Some(apart)) => payload(apart),
+            ([], None) => Err("a job has no input".to_owned()),
+            (input, _) => payload(input),
+        }
+    }
+
+    /// Returns the output, which is in the row or separate.
+    fn output(&self, apart: Option<&[u8]>) -> Result<Option<Payload>, String> {
+        match self.output {
+            [] => apart.map(payload).transpose(),
+            output => payload(output).map(Some),
+        }
+    }
+}
+
 impl Row {
     pub(crate) fn unpack(packed: &[u8]) -> Result<Self, String> {
-        let mut parts = Parts(packed);
+        Self::unpack_rest(InlinePayloads::split(packed)?.1)
+    }
+
+    /// Reads what remains without the payloads and their lengths.
+    fn unpack_rest(rest: &[u8]) -> Result<Self, String> {
+        let mut parts = Parts(rest);
         let [status, flags, _ended_as, priority, name_length, type_length] = parts.array()?;
-        let error_length = u16::from_le_bytes(parts.array()?);
+        let error_length = parts.length()?;
         let extra_length = u32::from_le_bytes(parts.array()?);
         let attempt = u32::from_le_bytes(parts.array()?);
         let version = u32::from_le_bytes(parts.array()?);
@@ -207,7 +253,7 @@ impl Row {
         let worker_name = parts.text(name_length.into())?;
         let worker_name = (!worker_name.is_empty()).then(|| WorkerName::from_script(worker_name.to_owned()));
         let job_type = TypeName::from_script(parts.text(type_length.into())?.to_owned())?;
-        let error = parts.bytes(error_length.into())?;
+        let error = parts.bytes(error_length)?;
         let error = (flags & HAS_ERROR != 0).then(|| ErrorText::new(String::from_utf8_lossy(error)));
         let extra = parts.bytes(usize::try_from(extra_length).map_err(|error| error.to_string())?)?;
         Ok(Self {
@@ -310,9 +356,11 @@ impl Row {
         Ok((record, self))
     }
 
-    /// Converts an acquired plain row.
-    pub(crate) fn into_acquired(self, id: JobId, input: Payload) -> Result<Acquired, String> {
-        let (job, row) = self.into_record(id, input, None, &[])?;
+    /// Reads the row of an acquired plain job. `apart` is the input, or empty if the row contains it.
+    pub(crate) fn read_acquired(packed: &[u8], id: JobId, apart: &[u8]) -> Result<Acquired, String> {
+        let (payloads, rest) = InlinePayloads::split(packed)?;
+        let input = payloads.input(Some(apart))?;
+        let (job, row) = Self::unpack_rest(rest)?.into_record(id, input, None, &[])?;
         row.acquired(job)
     }
 
@@ -410,20 +458,22 @@ impl Constants {
 }
 
 /// Reads a payload: the codec's name, a colon, and the bytes.
-pub(crate) fn payload(mut raw: Vec<u8>) -> Result<Payload, String> {
-    let colon = raw.iter().position(|byte| *byte == b':').ok_or("a payload has no codec")?;
-    let bytes = raw.split_off(colon + 1);
-    raw.truncate(colon);
-    let codec = Codec::new(String::from_utf8(raw).map_err(|error| error.to_string())?);
-    Payload::new(codec.map_err(|error| error.to_string())?, bytes).map_err(|error| error.to_string())
+pub(crate) fn payload(raw: &[u8]) -> Result<Payload, String> {
+    let mut parts = raw.splitn(2, |byte| *byte == b':');
+    let (Some(codec), Some(bytes)) = (parts.next(), parts.next()) else {
+        return Err("a payload has no codec".to_owned());
+    };
+    let codec = Codec::new(std::str::from_utf8(codec).map_err(|error| error.to_string())?);
+    Payload::new(codec.map_err(|error| error.to_string())?, bytes.to_vec()).map_err(|error| error.to_string())
 }
 
 impl JobIn {
     /// Converts to a record and the row, or returns what is wrong with it.
     fn into_record(self) -> Result<(JobRecord, Row), String> {
-        let output = self.output.map(|output| payload(output.into_vec())).transpose()?;
-        let input = payload(self.input.into_vec())?;
-        Row::unpack(&self.row)?.into_record(self.id.0, input, output, &self.open.unwrap_or_default())
+        let (payloads, rest) = InlinePayloads::split(&self.row)?;
+        let input = payloads.input(self.input.as_deref().map(|input| &**input))?;
+        let output = payloads.output(self.output.as_deref().map(|output| &**output))?;
+        Row::unpack_rest(rest)?.into_record(self.id.0, input, output, &self.open.unwrap_or_default())
     }
 
     pub(crate) fn into_job(self) -> Result<JobRecord, String> {
@@ -441,9 +491,9 @@ impl TakenIn {
 
 impl ChainIn {
     /// A chain with one job, which has no blockers.
-    pub(crate) fn plain(id: JobId, row: Vec<u8>, input: Vec<u8>, output: Option<Vec<u8>>) -> Self {
-        let (row, input, output) = (row.into(), input.into(), output.map(ByteBuf::from));
-        Self { first: JobIn { id: Read(id), row, input, output, open: None }, latest: None }
+    pub(crate) fn plain(id: JobId, row: Vec<u8>, input: Option<Vec<u8>>, output: Option<Vec<u8>>) -> Self {
+        let (input, output) = (input.map(ByteBuf::from), output.map(ByteBuf::from));
+        Self { first: JobIn { id: Read(id), row: row.into(), input, output, open: None }, latest: None }
     }
 
     pub(crate) fn into_chain(self) -> Result<ChainRecord, String> {

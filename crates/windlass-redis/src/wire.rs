@@ -252,7 +252,7 @@ from_script! { String:
 }
 from_script! { i64: Timestamp => |raw| Self::from_millis(raw).map_err(text), }
 from_script! { u64: Millis => |raw| Self::new(raw).map_err(text), }
-from_script! { ByteBuf: Payload => |raw| row::payload(raw.into_vec()), }
+from_script! { ByteBuf: Payload => |raw| row::payload(&raw), }
 
 fn text(error: impl fmt::Display) -> String {
     error.to_string()

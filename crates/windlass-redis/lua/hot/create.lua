@@ -33,8 +33,8 @@ flat_request = function()
   return { now = tonumber(ARGV[2]), chains = chains }
 end
 
--- Returns the kinds of this request, their pending sets by key, and the changes of the counts. A kind's rows have
--- everything before and after their number in common, unless they are due later.
+-- Returns the kinds of this request, and their pending sets by key. A kind's rows have everything between the lengths of
+-- the payloads and the number in common, and everything between the number and the input, unless they are due later.
 local function read_kinds(now, first)
   local kinds, sets = {}, {}
   for at = 4, first - 4, 4 do
@@ -94,7 +94,7 @@ local function hot()
   local now = read_clock()
   local now_text = string.format('%.0f', now)
   local kinds, sets = read_kinds(now, first)
-  local rows, counts, blocks, block, members, new_keys = { 'MSET' }, {}, {}, nil, nil, {}
+  local rows, counts, blocks, block, members, new_keys, apart, sizes = { 'MSET' }, {}, {}, nil, nil, {}, {}, {}
   for at = 1, count do
     local asked, id = ARGV[first + 2 * at - 2], ids[at]
     local number, schedule, time = read_struct('<BBi8', asked)
@@ -125,10 +125,19 @@ local function hot()
       blocks[#blocks + 1] = { number = block, members = members }
     end
     local seq_text = block .. string.char(48 + (low - low % 10) / 10, 48 + low % 10)
-    local member, add = seq_text .. id, kind.set.add
+    local member, add, input = seq_text .. id, kind.set.add, ARGV[first + 2 * at - 1]
+    if #input > INLINE_MAX then
+      apart[#apart + 1] = tag .. ':input:' .. id
+      apart[#apart + 1] = input
+      input = ''
+    end
+    local size = sizes[#input]
+    if not size then
+      size = pack(SIZES, #input, 0)
+      sizes[#input] = size
+    end
     members[#members + 1] = member
-    rows[4 * at - 2], rows[4 * at - 1] = keys[at + 1], head .. seq_text .. tail
-    rows[4 * at], rows[4 * at + 1] = tag .. ':input:' .. id, ARGV[first + 2 * at - 1]
+    rows[2 * at], rows[2 * at + 1] = keys[at + 1], size .. head .. seq_text .. tail .. input
     add[#add + 1] = due
     add[#add + 1] = member
     kind.count = kind.count + 1
@@ -195,7 +204,10 @@ local function hot()
       checks[#checks + 1] = command[2]
     end
   end
-  if not may_set(rows[2], rows[4]) or not may_run(checks) then
+  for _, word in ipairs(apart) do
+    rows[#rows + 1] = word
+  end
+  if not may_set(rows[2], apart[1] or rows[2]) or not may_run(checks) then
     return nil
   end
 

@@ -1,7 +1,7 @@
 -- The short path of get_chains: plain chains by id.
 --
--- Arguments: an empty string, the time or an empty string, and the ids. Replies with row, input and output of each chain,
--- or false instead of what is not stored.
+-- Arguments: an empty string, the time or an empty string, and the ids. Replies with the row of each chain, and with the
+-- input and the output that have their own keys; or false instead of what is not stored.
 
 flat_request = function()
   local chains = {}
@@ -15,7 +15,7 @@ local function hot()
   if ARGV[1] ~= '' or not ARGV[3] then
     return nil
   end
-  local keys, more, replies = { 'MGET' }, { 'MGET' }, {}
+  local keys, more, of, replies = { 'MGET' }, { 'MGET' }, {}, {}
   for at = 3, #ARGV do
     keys[at - 1] = tag .. ':job:' .. ARGV[at]
   end
@@ -25,26 +25,26 @@ local function hot()
     if row == nil or (row and (#row < NAME or sub(row, EXTRA_LENGTH, EXTRA_LENGTH + 3) ~= '\0\0\0\0')) then
       return nil
     elseif row then
-      more[#more + 1] = tag .. ':input:' .. ARGV[at + 2]
-      more[#more + 1] = tag .. ':output:' .. ARGV[at + 2]
+      local input_length, output_length, status = read_struct(SIZES_TO_STATUS, row)
+      if input_length == 0 then
+        more[#more + 1], of[#of + 1] = tag .. ':input:' .. ARGV[at + 2], 3 * at - 1
+      end
+      if output_length == 0 and status == 4 then
+        more[#more + 1], of[#of + 1] = tag .. ':output:' .. ARGV[at + 2], 3 * at
+      end
     elseif call('EXISTS', keys[at + 1]) == 1 then
       -- Not a string. The library reports it.
       return nil
     end
-  end
-  local found, next_found = more[2] and try(unpack(more)) or {}, 1
-  for at = 1, #ARGV - 2 do
-    local row = rows[at]
     replies[3 * at - 2], replies[3 * at - 1], replies[3 * at] = row, false, false
-    if row then
-      local input, output = found[next_found], found[next_found + 1]
-      next_found = next_found + 2
-      if not input then
-        return nil
-      end
-      -- An output is written once, when its job completes.
-      replies[3 * at - 1], replies[3 * at] = input, output
+  end
+  local found = of[1] and try(unpack(more)) or {}
+  for at, position in ipairs(of) do
+    -- A plain job that has completed has an output.
+    if not found[at] then
+      return nil
     end
+    replies[position] = found[at]
   end
   return replies
 end

@@ -4,6 +4,8 @@ local call, sub, pack, read_struct = redis.call, string.sub, struct.pack, struct
 
 local MEMBER_LENGTH, ID_LENGTH, BLOCK_DIGITS = 52, 36, 14
 
+local SIZES_AND_HEAD, SIZES_TO_STATUS = SIZES .. HEAD, SIZES .. 'B'
+
 -- The store's time in milliseconds. Tests pass their own.
 local function read_clock()
   local time = tonumber(ARGV[2])

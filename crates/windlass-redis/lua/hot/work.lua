@@ -6,8 +6,8 @@
 
 local FIRST_TYPE = 9
 
--- Beginnings of `HEAD`.
-local HEAD_TO_START, HEAD_TO_DUE = '<BBBbBBI2I4I4I4i8i8i8i8', '<BBBbBBI2I4I4I4i8i8'
+-- Beginnings of a row.
+local HEAD_TO_START, HEAD_TO_DUE = SIZES .. '<BBBbBBI2I4I4I4i8i8i8i8', SIZES .. '<BBBbBBI2I4I4I4i8i8'
 
 -- The settlements of a flat request.
 local function flat_settlements()
@@ -34,10 +34,12 @@ local function flat_acquire()
   }
 end
 
--- The changes of the call: commands in the order of their execution, rows to write, and changes of numbers.
+-- The changes of the call: commands in the order of their execution, rows and outputs with their own keys to write, and
+-- changes of numbers.
 local function new_changes()
   return {
-    rows = { 'MSET' }, removals = {}, additions = {}, counts = {}, held = {}, open = {}, running = {}, leaving = {},
+    rows = { 'MSET' }, apart = {}, removals = {}, additions = {}, counts = {}, held = {}, open = {}, running = {},
+    leaving = {},
   }
 end
 
@@ -54,7 +56,7 @@ end
 
 -- Decides the settlements. Returns the new rows, or nil if one is not plain.
 local function settle_plain(changes, now, first, settlements)
-  local keys, ids, seen, replies, rows = { 'MGET' }, {}, {}, {}, changes.rows
+  local keys, ids, seen, replies, rows, apart = { 'MGET' }, {}, {}, {}, changes.rows, changes.apart
   for at = 1, settlements do
     local id = sub(ARGV[first + 2 * at - 2], 17)
     if seen[id] then
@@ -69,8 +71,8 @@ local function settle_plain(changes, now, first, settlements)
     if not row or #row < NAME then
       return nil
     end
-    local status, flags, _, priority, name_length, type_length, error_length, extra_length, attempt, version, fence,
-      due, _, started = read_struct(HEAD_TO_START, row)
+    local input_length, _, status, flags, _, priority, name_length, type_length, error_length, extra_length, attempt,
+      version, fence, due, _, started = read_struct(HEAD_TO_START, row)
     local wanted, keep = read_struct('<i8i8', ARGV[first + 2 * at - 2])
     if status ~= 3 or fence ~= wanted or extra_length ~= 0 then
       return nil
@@ -86,13 +88,18 @@ local function settle_plain(changes, now, first, settlements)
     else
       rest = sub(row, SEQ)
     end
+    local output = ARGV[first + 2 * at - 1]
+    if #output > INLINE_MAX then
+      apart[#apart + 1] = tag .. ':output:' .. id
+      apart[#apart + 1] = output
+      output = ''
+    end
     local closed = pack(
-      HEAD, 4, flags + BY_WORKER, 1, priority, name_length, type_length, 0, 0, attempt, version + 1, fence, due, -1,
-      started, now, retain_until
-    ) .. sub(row, WORKER, REQUEST - 1) .. NO_ID .. rest
+      SIZES_AND_HEAD, input_length, #output, 4, flags + BY_WORKER, 1, priority, name_length, type_length, 0, 0,
+      attempt, version + 1, fence, due, -1, started, now, retain_until
+    ) .. sub(row, WORKER, REQUEST - 1) .. NO_ID .. rest .. output
     replies[at] = closed
-    rows[4 * at - 2], rows[4 * at - 1] = keys[at + 1], closed
-    rows[4 * at], rows[4 * at + 1] = tag .. ':output:' .. id, ARGV[first + 2 * at - 1]
+    rows[2 * at], rows[2 * at + 1] = keys[at + 1], closed
     if row_type ~= job_type then
       job_type, running = row_type, running_of(changes, row_type)
     end
@@ -182,7 +189,20 @@ local function due_jobs(now, sets, max)
   return choose(sets, max)
 end
 
--- Decides the acquire. Returns id, new row and input of each job, or nil if one is not plain.
+-- Returns the inputs that have their own keys, by position, or nil if one cannot be read.
+local function read_inputs(keys, positions)
+  local inputs, found = {}, keys[2] and try(unpack(keys)) or {}
+  for at, position in ipairs(positions) do
+    if not found[at] then
+      return nil
+    end
+    inputs[position] = found[at]
+  end
+  return inputs
+end
+
+-- Decides the acquire. Returns id, new row and input of each job, or nil if one is not plain. The input is empty if the row
+-- contains it.
 local function acquire_plain(changes, now, types)
   local max, rows, replies, ids, keys = tonumber(ARGV[8]), changes.rows, {}, {}, { 'MGET' }
   local sets = pending_sets(types, max)
@@ -196,20 +216,20 @@ local function acquire_plain(changes, now, types)
   if not members or not members[1] then
     return members and replies
   end
-  local taken = #members
+  local taken, input_keys, positions = #members, { 'MGET' }, {}
   for at, member in ipairs(members) do
     local id = sub(member, 17)
-    ids[at], keys[at + 1], keys[taken + at + 1] = id, tag .. ':job:' .. id, tag .. ':input:' .. id
+    ids[at], keys[at + 1] = id, tag .. ':job:' .. id
   end
   local stored, attempt_ids, name, written = try(unpack(keys)), ARGV[6] .. ARGV[5], ARGV[7], #rows
   local name_size, latest_set, lease_until, until_text, new, new_size = #name, nil, nil, nil, nil, nil
   for at, member in ipairs(members) do
-    local row, input, set = stored and stored[at], stored and stored[taken + at], set_of and set_of[at] or sets[1]
-    if not row or not input or #row < NAME then
+    local row, set = stored and stored[at], set_of and set_of[at] or sets[1]
+    if not row or #row < NAME then
       return nil
     end
-    local status, flags, _, priority, name_length, type_length, error_length, extra_length, attempt, version, fence,
-      due = read_struct(HEAD_TO_DUE, row)
+    local input_length, _, status, flags, _, priority, name_length, type_length, error_length, extra_length, attempt,
+      version, fence, due = read_struct(HEAD_TO_DUE, row)
     if status ~= 2 or extra_length ~= 0 or flags % HAS_ERROR >= LARGE then
       return nil
     end
@@ -220,12 +240,22 @@ local function acquire_plain(changes, now, types)
     end
     -- A pending job that is the only one of its chain has no end.
     local leased = pack(
-      HEAD, 3, flags, 0, priority, name_size, type_length, error_length, 0, attempt + 1, version + 1, fence + 1, due,
-      lease_until, now, -1, -1
+      SIZES_AND_HEAD, input_length, 0, 3, flags, 0, priority, name_size, type_length, error_length, 0, attempt + 1,
+      version + 1, fence + 1, due, lease_until, now, -1, -1
     ) .. attempt_ids .. sub(row, SEQ, NAME - 1) .. name .. sub(row, NAME + name_length)
     rows[written + 1], rows[written + 2], written = keys[at + 1], leased, written + 2
-    replies[3 * at - 2], replies[3 * at - 1], replies[3 * at] = ids[at], leased, input
+    replies[3 * at - 2], replies[3 * at - 1], replies[3 * at] = ids[at], leased, ''
+    if input_length == 0 then
+      positions[#positions + 1], input_keys[#input_keys + 1] = 3 * at, tag .. ':input:' .. ids[at]
+    end
     new[new_size + 1], new[new_size + 2], new_size = until_text, member, new_size + 2
+  end
+  local inputs = read_inputs(input_keys, positions)
+  if not inputs then
+    return nil
+  end
+  for position, input in pairs(inputs) do
+    replies[position] = input
   end
   for _, set in ipairs(sets) do
     if set.taken > 0 then
@@ -349,9 +379,12 @@ local function hot()
   for leaves_at, members in pairs(changes.leaving) do
     changes.additions[#changes.additions + 1] = { 'ZADD', tag .. ':leaving', leaves_at, table.concat(members) }
   end
-  local rows = changes.rows
+  local rows, apart = changes.rows, changes.apart
+  for _, word in ipairs(apart) do
+    rows[#rows + 1] = word
+  end
   if not add_running(changes) or not add_counted(changes) or (settled[1] and not has_kind(tag .. ':leaving', 'zset'))
-    or not may_set(rows[2], rows[4] or rows[2]) or not may_run_all({ changes.removals, changes.additions })
+    or not may_set(rows[2], apart[1] or rows[2]) or not may_run_all({ changes.removals, changes.additions })
   then
     return nil
   end

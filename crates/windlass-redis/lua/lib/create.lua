@@ -61,7 +61,8 @@ local function insert_job(row, new, list)
   row.seq, row.type, row.priority, row.created = next_seq(), new.type, new.priority, now
   row.seq_text = string.format('%016.0f', row.seq)
   row.blockers = list[1] and cmsgpack.pack(list) or nil
-  row.input, row.new, row.whole = ARGV[new.input], true, true
+  row.new, row.whole, row.inline_output = true, true, ''
+  set_input(row, ARGV[new.input])
   row.large = #row.input > LARGE_MIN or nil
   row.status = failed and 'failed' or count_open > 0 and 'blocked' or 'pending'
   row.due, row.attempt, row.fence, row.version = due_at(new), 0, now * FENCES_PER_MS, 0

@@ -1,10 +1,13 @@
 -- The stored form of a job, and what both paths of a script share.
 --
--- A row is one string: a head of fixed width (`HEAD`), the ids of the worker and of the acquire request of the latest
--- attempt (zero bytes if absent), the job's number in the order of creation (16 digits), its creation time and the
--- retention of a completed chain; then, with their lengths in the head, the worker's name, the type, the error and
--- `extra`; and last the client's constants. `extra` is empty in a plain row: the only job of its chain, without
--- blockers or dependents. Absent times are -1.
+-- A row is one string: a head of fixed width (`SIZES` and `HEAD`), the ids of the worker and of the acquire request of
+-- the latest attempt (zero bytes if absent), the job's number in the order of creation (16 digits), its creation time and
+-- the retention of a completed chain; then, with their lengths in the head, the worker's name, the type, the error and
+-- `extra`; then the client's constants; and last, with their lengths in `SIZES`, input and output. `extra` is empty in a
+-- plain row: the only job of its chain, without blockers or dependents. Absent times are -1.
+--
+-- Input and output are in the row if they have at most `INLINE_MAX` bytes, codec included. Larger ones have their own
+-- keys, and the length 0 in the row: no payload is empty, because it begins with its codec.
 --
 -- Some scripts have two paths. The short path (`hot`) handles plain rows without the library, whose functions are
 -- created at each call and cost more than the work for a few jobs. It decides before its first write whether
@@ -13,13 +16,17 @@
 local tag = KEYS[1]
 
 -- The version of the layout. A store refuses a namespace with another version.
-local LAYOUT = '2'
+local LAYOUT = '3'
 
+-- Lengths of input and output in the row.
+local SIZES = '<I2I2'
 -- Status, flags, end of the latest attempt, priority, lengths of worker name, type, error and extra, attempt, version,
 -- fence, and the times: due, lease expiry, start, end, end of the retention.
 local HEAD = '<BBBbBBI2I4I4I4i8i8i8i8i8i8'
-local EXTRA_LENGTH, WORKER, REQUEST, SEQ, CREATED, NAME = 9, 69, 105, 141, 157, 173
+local EXTRA_LENGTH, WORKER, REQUEST, SEQ, CREATED, NAME = 13, 73, 109, 145, 161, 177
 local NO_ID = string.rep('\0', 36)
+
+local INLINE_MAX = 256
 
 -- Flags of a row. `LARGE` marks an input of more than LARGE_MIN bytes: a reply with `BATCH_MAX_ITEMS` smaller ones stays
 -- within the limit of a reply.

@@ -14,10 +14,17 @@ local function remove_job(row)
     remove(dependents(blocker.chain), row.id)
   end
   leave_order(row)
-  stage(
-    'UNLINK', name('job', row.id), name('input', row.id), name('output', row.id), name('waits', row.id),
-    name('history', row.id)
-  )
+  local command = { 'UNLINK', name('job', row.id), name('history', row.id) }
+  if row.inline_input == '' then
+    command[#command + 1] = name('input', row.id)
+  end
+  if row.status == 'completed' and row.inline_output == '' then
+    command[#command + 1] = name('output', row.id)
+  end
+  if row.blockers then
+    command[#command + 1] = name('waits', row.id)
+  end
+  journal[#journal + 1] = command
   rows[row.id] = false
 end
 

@@ -1,4 +1,4 @@
--- Rows: one string per job (`layout.lua`). Input and output can be large, are written once, and have their own keys.
+-- Rows: one string per job (`layout.lua`).
 
 local STATUSES = { 'blocked', 'pending', 'running', 'completed', 'failed', 'cancelled' }
 local ENDED_AS = {
@@ -45,13 +45,13 @@ local function pack_row(row)
     local worker_name, error_text, extra = row.worker_name or '', row.error or '', pack_extra(row)
     local flags = (row.cancel and CANCEL or 0) + (row.closed_by and BY_WORKER or 0) + (row.held and HELD or 0)
       + (row.index > 0 and LATER or 0) + (row.large and LARGE or 0) + (row.error and HAS_ERROR or 0)
-    row.packed = struct.pack(
+    row.packed = struct.pack(SIZES, #row.inline_input, #row.inline_output) .. struct.pack(
       HEAD, STATUS_NUMBERS[row.status], flags, row.ended_as and ENDED_AS_NUMBERS[row.ended_as] or 0, row.priority,
       #worker_name, #row.type, #error_text, #extra, row.attempt, row.version, row.fence, row.due,
       row.lease_until or -1, row.started or -1, row.closed or -1, row.retain_until or -1
     ) .. (row.worker or NO_ID) .. (row.request or NO_ID) .. row.seq_text
       .. struct.pack('<i8i8', row.created, row.keep_completed or -1)
-      .. worker_name .. row.type .. error_text .. extra .. row.constants
+      .. worker_name .. row.type .. error_text .. extra .. row.constants .. row.inline_input .. row.inline_output
   end
   return row.packed
 end
@@ -92,14 +92,42 @@ local function unpack_extra(row, extra)
   end
 end
 
+-- Returns a payload if the row contains it, or an empty string if it has its own key.
+local function inline(payload)
+  return #payload <= INLINE_MAX and payload or ''
+end
+
+local function set_input(row, input)
+  row.input, row.inline_input = input, inline(input)
+end
+
+-- Call `change` first.
+local function set_output(row, output)
+  row.output, row.inline_output, row.output_changed = output, inline(output), true
+end
+
+-- Sets the payloads that a stored row contains.
+local function unpack_payloads(row, input, output)
+  row.inline_input, row.inline_output = input, output
+  if input ~= '' then
+    row.input = input
+  end
+  if output ~= '' then
+    row.output = output
+  end
+end
+
 -- Sets all columns from a stored row. Returns false if this cannot be a row.
 local function unpack_row(row, packed)
   if #packed < NAME then
     return false
   end
-  local status, flags, ended_as, priority, name_length, type_length, error_length, extra_length, attempt, version,
-    fence, due, lease_until, started, closed, retain_until = struct.unpack(HEAD, packed)
-  if not STATUSES[status] or #packed <= NAME + name_length + type_length + error_length + extra_length then
+  local input_length, output_length, status, flags, ended_as, priority, name_length, type_length, error_length,
+    extra_length, attempt, version, fence, due, lease_until, started, closed, retain_until =
+    struct.unpack(SIZES .. HEAD, packed)
+  local output_at = #packed - output_length + 1
+  local input_at = output_at - input_length
+  if not STATUSES[status] or input_at <= NAME + name_length + type_length + error_length + extra_length then
     return false
   end
   local type_at = NAME + name_length
@@ -120,7 +148,8 @@ local function unpack_row(row, packed)
   row.cancel, row.held, row.large = has(flags, CANCEL) or nil, has(flags, HELD) or nil, has(flags, LARGE) or nil
   row.closed_by = has(flags, BY_WORKER) and row.worker or nil
   unpack_extra(row, string.sub(packed, extra_at, extra_at + extra_length - 1))
-  unpack_constants(row, string.sub(packed, extra_at + extra_length))
+  unpack_constants(row, string.sub(packed, extra_at + extra_length, input_at - 1))
+  unpack_payloads(row, string.sub(packed, input_at, output_at - 1), string.sub(packed, output_at))
   return true
 end
 
@@ -193,11 +222,14 @@ local function latest(of)
   return must(job(of.latest), 'the latest job of chain ' .. of.id)
 end
 
--- Reads the input and output of a row, unless they have been read.
+-- Reads the input and output that have their own keys, unless they have been read.
 local function read_whole(row)
   if not row.whole then
-    local key = name('input', row.id)
-    row.whole, row.input = true, must(read('GET', key), 'key ' .. key)
+    row.whole = true
+    if not row.input then
+      local key = name('input', row.id)
+      row.input = must(read('GET', key), 'key ' .. key)
+    end
     if row.status == 'completed' and not row.output then
       row.output = read('GET', name('output', row.id)) or nil
     end
@@ -282,7 +314,10 @@ local function view(row)
       open[#open + 1] = id
     end
   end
-  return { id = row.id, row = pack_row(row), input = row.input, output = row.output, open = open }
+  return {
+    id = row.id, row = pack_row(row), input = row.inline_input == '' and row.input or nil,
+    output = row.inline_output == '' and row.output or nil, open = open,
+  }
 end
 
 -- Returns a chain in the form of replies.
@@ -304,10 +339,10 @@ local function row_commands()
         commands[#commands + 1], command = command, { 'MSET' }
       end
       write('job', row, pack_row(row))
-      if row.new then
+      if row.new and row.inline_input == '' then
         write('input', row, row.input)
       end
-      if row.output_changed and row.output then
+      if row.output_changed and row.output and row.inline_output == '' then
         write('output', row, row.output)
       end
     end

@@ -122,7 +122,8 @@ local OUTCOMES = {
       return nil, refused
     end
     change(row)
-    row.output, row.output_changed, row.error = ARGV[item.output], true, nil
+    set_output(row, ARGV[item.output])
+    row.error = nil
     local reply = close(row, 'completed', 'completed', item.retention)
     reply.created = created
     return reply

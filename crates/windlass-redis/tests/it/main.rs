@@ -26,6 +26,8 @@ mod notifier;
 mod outage;
 #[cfg(feature = "known-bad")]
 mod paths;
+#[cfg(feature = "known-bad")]
+mod payloads;
 mod random;
 mod refused;
 mod schedules;

@@ -3,8 +3,8 @@
 use windlass_conformance::{json, key, millis, type_name};
 use windlass_core::command::*;
 use windlass_core::{
-    ChainId, Fence, JobId, KeyHold, Millis, OnBlockerFailure, RequestId, Retention, Status, TraceContext,
-    Version, WorkerId, WorkerName,
+    ChainId, Fence, JobId, KeyHold, Millis, OnBlockerFailure, Payload, RequestId, Retention, Status,
+    TraceContext, Version, WorkerId, WorkerName,
 };
 
 const TYPES: [&str; 4] = ["mail", "sms", "0:mail", "mail "];
@@ -118,10 +118,19 @@ impl Mixture {
             job.trace =
                 Some(TraceContext::new("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap());
         }
+        if self.one_in(8) {
+            job.input = self.near_threshold();
+        }
         if self.one_in(100) {
             job.input = json(&format!("\"{}\"", "x".repeat(20_000)));
         }
         job
+    }
+
+    /// A payload of the maximum size in a row, or slightly more or less. The codec counts too.
+    fn near_threshold(&mut self) -> Payload {
+        let codec = "json:".len();
+        json(&"1".repeat(256 - codec - 1 + self.below(3)))
     }
 
     fn new_chain(&mut self, unusual: bool) -> NewChain {
@@ -202,7 +211,10 @@ impl Mixture {
 
     fn outcome(&mut self, unusual: bool) -> Outcome {
         let retention = self.one_in(4).then(|| millis(self.below(3_000_000) as u64));
-        let output = json(&format!("{}", self.below(1_000)));
+        let output = match self.one_in(8) {
+            true => self.near_threshold(),
+            false => json(&format!("{}", self.below(1_000))),
+        };
         match if unusual { self.below(8) } else { 0 } {
             1 => Outcome::Retry { schedule: DueTime::Now, error: windlass_core::ErrorText::new("again") },
             2 => Outcome::Fail { error: windlass_core::ErrorText::new("no"), retention },

@@ -206,9 +206,9 @@ fn leaving(entries: &str, data: &Data) -> BTreeSet<(String, String)> {
 fn leaves_at(member: &str, time: &str, data: &Data) -> bool {
     let Some(row) = data.get(&format!("job:{}", &member[16..])) else { return false };
     let number = |at: usize| i64::from_le_bytes(row[at..at + 8].try_into().unwrap());
-    let (closed, retain_until) = (number(52), number(60));
-    let is_plain = row[8..12] == [0; 4];
-    row[140..156] == member.as_bytes()[..16]
+    let (closed, retain_until) = (number(56), number(64));
+    let is_plain = row[12..16] == [0; 4];
+    row[144..160] == member.as_bytes()[..16]
         && is_plain
         && retain_until.max(closed + 600_000).to_string() == time
 }

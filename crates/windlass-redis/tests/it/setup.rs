@@ -50,9 +50,12 @@ async fn data_in_another_layout_is_refused() {
     let server = RedisServer::start().await;
     let mut connection = connect(server.url()).await;
     let older = redis::cmd("SET").arg("{windlass:default}:seq").arg(5).to_owned();
-    let newer =
-        redis::cmd("HSET").arg("{windlass:default}:meta").arg("layout").arg(3).arg("seq").arg(5).to_owned();
-    for (write, layout) in [(older, "layout 1"), (newer, "layout 3")] {
+    let numbered = |layout: u32| {
+        let mut write = redis::cmd("HSET");
+        write.arg("{windlass:default}:meta").arg("layout").arg(layout).arg("seq").arg(5);
+        write
+    };
+    for (write, layout) in [(older, "layout 1"), (numbered(2), "layout 2"), (numbered(4), "layout 4")] {
         RedisStore::open(&server.url(), Options::default()).await.unwrap();
         let _: Value = write.query_async(&mut connection).await.unwrap();
         let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();
@@ -72,11 +75,11 @@ async fn a_layout_that_changed_since_opening_is_refused() {
     let store = RedisStore::open(&server.url(), Options::default()).await.unwrap();
     store.create(create()).await.unwrap();
     let mut newer = redis::cmd("HSET");
-    newer.arg("{windlass:default}:meta").arg("layout").arg(3);
+    newer.arg("{windlass:default}:meta").arg("layout").arg(4);
     let _: Value = newer.query_async(&mut connect(server.url()).await).await.unwrap();
     let error = store.create(create()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert!(error.to_string().contains("has layout 3 and should have 2"), "{error}");
+    assert!(error.to_string().contains("has layout 4 and should have 3"), "{error}");
 }
 
 #[tokio::test]
