@@ -138,11 +138,13 @@ impl TestDisk {
         }
     }
 
-    /// A disk with these files.
+    /// A disk with these files. They are synced.
     pub(crate) fn with_files(files: BTreeMap<String, Vec<u8>>) -> Self {
         let disk = Self::new();
         let mut core = disk.core();
         for (inode, (name, bytes)) in files.into_iter().enumerate() {
+            let operations = [Op::Create(name.clone(), inode), Op::Write(inode, 0, bytes.clone())];
+            core.log.extend(operations.into_iter().chain([Op::Sync(inode), Op::SyncFolder]));
             core.names.insert(name, inode);
             core.files.insert(inode, bytes);
             core.next_inode = inode + 1;
