@@ -27,7 +27,7 @@ use crate::lock::Held;
 use crate::pace::Pace;
 use crate::queue::{BATCH_MAX, End, Turn, Waiting, Work};
 use crate::record;
-use crate::reserve::{has_record, reserve};
+use crate::reserve::{Pause, has_record, reserve};
 use crate::shared::{Shared, durable};
 use crate::state::{FailedRecord, State};
 
@@ -48,6 +48,8 @@ pub(crate) struct Writer {
     pace: Pace,
     /// How long the last write and sync took.
     sync: Duration,
+    /// Whether the journal gets more room.
+    pause: Pause,
 }
 
 impl Writer {
@@ -59,6 +61,7 @@ impl Writer {
             failing_since: None,
             pace: Pace::default(),
             sync: Duration::ZERO,
+            pause: Pause::default(),
         }
     }
 
@@ -212,10 +215,10 @@ impl Writer {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let end = offset + self.buffer.0.len() as u64;
+        let reserves = reserves && end >= shared.reserve_from_bytes && self.pause.is_over();
         let began = Instant::now();
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| {
             if end > state.journal_size {
-                let reserves = reserves && end >= shared.reserve_from_bytes;
                 state.journal_size = if reserves { reserve(&*state.journal, end) } else { end };
             }
             state.journal.sync()
@@ -226,10 +229,12 @@ impl Writer {
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
             state.failed = Some(FailedRecord { header, end });
+            self.pause.failed(end);
             let _ = shared.truncate(state);
             return Err(error);
         }
         self.sync = began.elapsed();
+        self.pause.appended(end - offset);
         state.position = Position { generation, offset: end, number: number + 1 };
         state.journal_bytes += end - offset;
         shared.counted.commit();

@@ -70,6 +70,8 @@ struct Core {
     dead: Vec<usize>,
     plan: Option<Plan>,
     capacity: Option<usize>,
+    /// Above this, syncs fail instead of writes.
+    sync_capacity: Option<usize>,
     file_system: Option<String>,
     refusal: Option<Refusal>,
     /// A process that cannot read a file with this name.
@@ -174,6 +176,12 @@ impl TestDisk {
     /// Lets writes fail that would make all files together larger than this.
     pub(crate) fn limit(&self, capacity: Option<usize>) {
         self.core().capacity = capacity;
+    }
+
+    /// Lets syncs fail while all files together are larger than this. Writes succeed, as on a file system or volume that
+    /// allocates space late.
+    pub(crate) fn limit_syncs(&self, capacity: Option<usize>) {
+        self.core().sync_capacity = capacity;
     }
 
     /// Lets a process fail to open or lock a file.
@@ -379,16 +387,19 @@ impl DiskFile for TestFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut core = self.disk.core();
-        match self.disk.step(&mut core)? {
-            None => {
-                core.log.push(Op::Sync(self.inode));
-                Ok(())
-            }
-            Some(fault) => {
-                core.log.push(Op::SyncFailed(self.inode));
-                Err(if let Fault::Fails(kind) = fault { kind.into() } else { killed() })
-            }
+        let fault = self.disk.step(&mut core)?;
+        let all: usize = core.files.values().map(Vec::len).sum();
+        let is_full = core.sync_capacity.is_some_and(|capacity| all > capacity);
+        if fault.is_none() && !is_full {
+            core.log.push(Op::Sync(self.inode));
+            return Ok(());
         }
+        core.log.push(Op::SyncFailed(self.inode));
+        Err(match fault {
+            Some(Fault::Fails(kind)) => kind.into(),
+            Some(_) => killed(),
+            None => io::ErrorKind::StorageFull.into(),
+        })
     }
 
     fn try_lock(&self) -> io::Result<bool> {

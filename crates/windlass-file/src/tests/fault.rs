@@ -6,6 +6,7 @@ use std::sync::Arc;
 use windlass_core::{ErrorKind, Store};
 
 use crate::disk::Disk;
+use crate::folder::journal_name;
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, NO_ROOM, Step, Workload, create, open, open_with_room_from, run};
@@ -83,6 +84,37 @@ async fn several_failed_operations_lose_nothing_acknowledged() {
             }
         }
     }
+}
+
+/// A file system or volume that allocates space late accepts the zeros of the room, and then the sync fails. The records
+/// that follow are written without room, as long as there is space for them.
+#[tokio::test]
+async fn room_that_does_not_fit_fails_at_most_one_record() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    let size: usize = disk.files().values().map(Vec::len).sum();
+    disk.limit_syncs(Some(size + 3_000));
+    let mut results = Vec::new();
+    for _ in 0..50 {
+        results.push(run(&store, &Step::Command(create())).await.map_err(|error| error.kind()));
+    }
+    let written = results.iter().filter(|result| result.is_ok()).count();
+    assert!(written > 10, "{results:?}");
+    assert_eq!(results[0], Err(ErrorKind::Unavailable), "the first record shares the sync of the room");
+    assert!(results[1..=written].iter().all(Result::is_ok), "{results:?}");
+    assert!(results[written + 1..].iter().all(Result::is_err), "the disk is full: {results:?}");
+    assert_eq!(Dump::of_store(&store).jobs(), written);
+    // There is space again. After some records, room is reserved again.
+    disk.limit_syncs(None);
+    for _ in 0..40 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
+    assert_eq!(disk.files()[&journal_name(1)].len() % 4_096, 0, "it ends with room");
+    for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(5)] {
+        let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&store), "{unsynced:?}");
+    }
+    assert_eq!(Dump::of_store(&store).jobs(), written + 40);
 }
 
 #[tokio::test]
