@@ -17,4 +17,5 @@ mod decode;
 mod edges;
 mod fault;
 mod fuzz;
+mod pace;
 mod processes;

@@ -46,7 +46,7 @@ pub(crate) struct Writer {
     /// Since when no batch could be written.
     failing_since: Option<Timestamp>,
     pace: Pace,
-    /// How long the last write and sync took.
+    /// How long the write and sync of the last batch took.
     sync: Duration,
     /// Whether the journal gets more room.
     pause: Pause,
@@ -55,11 +55,11 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
+            pace: Pace::new(shared.pace_scale),
             shared,
             changes: Encoder::default(),
             buffer: Encoder::default(),
             failing_since: None,
-            pace: Pace::default(),
             sync: Duration::ZERO,
             pause: Pause::default(),
         }
@@ -268,6 +268,10 @@ impl Writer {
             }
             Work::Command(..) => {}
         }
+        // The callers of the last batch have returned long ago, or will not. And this sync says nothing about the next
+        // batch, which may not even have one.
+        self.sync = Duration::ZERO;
+        self.pace.forget();
     }
 
     fn erase(&mut self, shared: &Shared) -> Result<()> {
