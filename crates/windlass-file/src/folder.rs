@@ -381,7 +381,8 @@ impl Folder {
             if !is_reserved {
                 tracing::warn!(
                     folder = %self.path().display(), file = name, offset = end.offset, bytes = rest.len(), reason,
-                    "an incomplete batch at the end of the journal was cut off; it was never acknowledged"
+                    "what follows the last complete batch of the journal was cut off: an incomplete batch, which was never \
+                     acknowledged, or reserved room that something has changed"
                 );
             }
         }
