@@ -63,8 +63,8 @@
 //!
 //! # Files
 //!
-//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or use an atomic
-//! snapshot of the file system.
+//! `docs/file-format.md` describes the files. To copy a folder that is in use, call [`FileStore::backup`]. A plain copy is
+//! consistent only while no process uses the folder, or if it is an atomic snapshot of the file system.
 
 #![forbid(unsafe_code)]
 
@@ -75,6 +75,7 @@ mod pace;
 mod store;
 mod transaction;
 
+mod backup;
 mod compact;
 mod hint;
 mod queue;
@@ -84,6 +85,7 @@ mod watch;
 mod writer;
 
 mod codec;
+mod committed;
 mod disk;
 mod folder;
 mod frame;

@@ -9,6 +9,7 @@
 mod disk;
 mod workload;
 
+mod backup;
 mod clock;
 mod compaction;
 mod crash;
