@@ -404,15 +404,20 @@ fn measure_file(options: &Options) -> Result<(), BoxError> {
     // Skip the depths of a million jobs: they would only measure the memory.
     let depths = options.plan.depths.iter().filter(|depth| depth.others + depth.later < 1_000_000).copied();
     let plan = Plan { slots: vec![10, 64, 100], depths: depths.collect(), ..options.plan.clone() };
-    let (report, footprint) = runtime.block_on(async {
+    let (report, footprint, sync_rate) = runtime.block_on(async {
         // First, while the memory of the process is small.
         let footprint = match plan.only {
             None => Some(File::new()?.footprint(10 * plan.drained).await?),
             Some(_) => None,
         };
-        Ok::<_, BoxError>((suite::run(&mut File::new()?, &plan).await?, footprint))
+        let mut subject = File::new()?;
+        let report = suite::run(&mut subject, &plan).await?;
+        Ok::<_, BoxError>((report, footprint, subject.sync_rate()?))
     })?;
     options.print(&[("File, each batch synced", report)]);
+    if !options.json {
+        println!("the disk did {sync_rate:.0} appends with a sync per second, right after the workloads");
+    }
     if let Some(footprint) = footprint.filter(|_| !options.json) {
         print_footprint(&footprint);
     }

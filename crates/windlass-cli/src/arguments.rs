@@ -13,7 +13,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub(crate) use list::{Chains, JobState, Jobs, ListOptions, Queues, Stats, Workers};
 pub(crate) use manage::{
-    Cancel, ChainNames, ChainSelection, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry, Trigger,
+    Backup, Cancel, ChainNames, ChainSelection, Complete, Delete, Doctor, Migrate, Pause, Resume, Retry,
+    Trigger,
 };
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
 pub(crate) use schedule::{PutSchedule, ScheduleAction, ScheduleNames, Schedules};
@@ -143,6 +144,7 @@ pub(crate) enum Command {
     Stats(Stats),
     Serve(Box<Serve>),
     Migrate(Migrate),
+    Backup(Backup),
     Doctor(Doctor),
     Bench(Bench),
     Completions(Completions),

@@ -1,5 +1,6 @@
 //! The subcommands, one module per group of related commands.
 
+mod backup;
 mod batch;
 mod bench;
 mod bulk;
@@ -105,6 +106,7 @@ async fn dispatch(context: &Context, command: Command) -> Result {
         Command::Stats(_) => list::stats(context).await,
         Command::Serve(serve) => serve::run(context, *serve).await,
         Command::Migrate(migrate) => migrate::run(context, &migrate).await,
+        Command::Backup(backup) => backup::run(context, &backup).await,
         Command::Doctor(_) => doctor::run(context).await,
         Command::Bench(bench) => bench::run(context, &bench).await,
         Command::Completions(_) | Command::Man(_) => Ok(()),

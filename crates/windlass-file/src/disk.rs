@@ -162,6 +162,11 @@ fn if_permitted(synced: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// Makes the name of a folder durable.
+pub(crate) fn sync_parent(folder: &Path) -> io::Result<()> {
+    folder.parent().map_or(Ok(()), |parent| if_permitted(sync_names(parent)))
+}
+
 /// Makes the names in a folder durable.
 #[cfg(unix)]
 fn sync_names(folder: &Path) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use windlass_core::{Error, ErrorKind};
 
+use crate::folder::HEAD;
 use crate::frame::{BadHeader, VERSION};
 
 /// Converts an error of the disk. `action` says what failed: "cannot write the journal".
@@ -31,6 +32,33 @@ pub(crate) fn from_io(action: &str, folder: &Path, error: io::Error) -> Error {
     };
     let text = format!("{action} in `{}`: {error}: {remedy}", folder.display());
     Error::new(kind, text).with_inner(error)
+}
+
+/// The destination of a backup cannot be written.
+pub(crate) fn backup_failed(destination: &Path, error: io::Error) -> Error {
+    let (kind, remedy) = match error.kind() {
+        io::ErrorKind::NotFound => (ErrorKind::Invalid, "create the folder that is to contain it"),
+        io::ErrorKind::NotADirectory => (ErrorKind::Invalid, "choose a place in a folder"),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            (ErrorKind::Unavailable, "free some space, or choose another disk")
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            (ErrorKind::AccessDenied, "choose a place where this user may write")
+        }
+        _ => (ErrorKind::Unavailable, "check the disk, and try again"),
+    };
+    let text = format!("cannot write the backup `{}`: {error}: {remedy}", destination.display());
+    Error::new(kind, text).with_inner(error)
+}
+
+/// A backup cannot be made because `head` is invalid.
+pub(crate) fn unknown_end(folder: &Path) -> Error {
+    let path = folder.join(HEAD);
+    let text = format!(
+        "`{}` is invalid, so the end of the journal is not known: the next write of any process repairs it; then try again",
+        path.display()
+    );
+    Error::new(ErrorKind::Unavailable, text)
 }
 
 /// A file is damaged.

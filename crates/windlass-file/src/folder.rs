@@ -212,6 +212,11 @@ impl Folder {
 
     /// Publishes the end of the journal to other processes. The caller has synced the journal up to that offset.
     pub(crate) fn publish(&self, position: Position) -> std::io::Result<()> {
+        self.head.write_at(&self.encode_head(position), 0)
+    }
+
+    /// Returns the content of `head` for a position.
+    pub(crate) fn encode_head(&self, position: Position) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         bytes.extend(HEAD_MAGIC);
         bytes.extend(VERSION.to_le_bytes());
@@ -220,7 +225,7 @@ impl Folder {
         [generation, offset, number].iter().for_each(|value| bytes.extend(value.to_le_bytes()));
         bytes.resize(HEAD_BYTES - 4, 0);
         bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
-        self.head.write_at(&bytes, 0)
+        bytes
     }
 
     /// Writes an empty journal under a temporary name.
@@ -381,7 +386,8 @@ impl Folder {
             if !is_reserved {
                 tracing::warn!(
                     folder = %self.path().display(), file = name, offset = end.offset, bytes = rest.len(), reason,
-                    "an incomplete batch at the end of the journal was cut off; it was never acknowledged"
+                    "what follows the last complete batch of the journal was cut off: an incomplete batch, which was never \
+                     acknowledged, or reserved room that something has changed"
                 );
             }
         }

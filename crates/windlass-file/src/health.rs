@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use windlass_core::{ErrorKind, Finding, Result};
+use windlass_core::{Finding, Result};
 
-use crate::folder::{Files, journal_name, snapshot_name, verify};
-use crate::frame::{HEADER_BYTES, Kind, Reader};
+use crate::committed::Committed;
+use crate::folder::Files;
 use crate::open::is_harmless;
 use crate::shared::Shared;
 
 /// Journals above this size and above four times the size of the snapshot are a finding: compactions must have failed.
 const JOURNAL_MAX_BYTES: u64 = 256 << 20;
-
-/// The number of tries to check the files if one of them is missing.
-const CHECK_TRIES: usize = 10;
 
 /// Returns current and likely future problems of the folder.
 pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Finding>> {
@@ -49,7 +46,7 @@ pub(crate) fn findings(shared: &Shared, checks_integrity: bool) -> Result<Vec<Fi
         ));
     }
     if checks_integrity {
-        findings.extend(all_damage(shared)?);
+        findings.extend(damage(shared)?);
     }
     Ok(findings)
 }
@@ -72,53 +69,9 @@ fn finding(problem: impl Into<String>, remedy: &str) -> Finding {
     Finding { problem: problem.into(), remedy: remedy.to_owned() }
 }
 
-/// Checks all files. Starts again if a compaction by another process removed some of them.
-fn all_damage(shared: &Shared) -> Result<Vec<Finding>> {
-    let mut tries = 1;
-    loop {
-        let files = Files::list(&*shared.folder.disk)?;
-        let position = {
-            let mut state = shared.state()?;
-            shared.follow(&mut state)?;
-            state.position
-        };
-        match damage(shared, &files, position) {
-            Err(error)
-                if error.kind() == ErrorKind::Corrupt && error.inner().is_some() && tries < CHECK_TRIES =>
-            {
-                tries += 1;
-            }
-            checked => return checked,
-        }
-    }
-}
-
 /// Checks the records of all files that opening the folder would read.
-fn damage(shared: &Shared, files: &Files, end: crate::folder::Position) -> Result<Vec<Finding>> {
-    let (folder, base) = (&shared.folder, files.base());
-    let mut found = Vec::new();
-    let mut check = |checked: Result<u64>| match checked {
-        Ok(_) => {}
-        Err(error) => found.push(finding(error.to_string(), "restore the folder from a backup")),
-    };
-    let mut number = 1;
-    if files.snapshots.contains(&base) {
-        let (file, header) = folder.open_snapshot(base)?;
-        let bytes = file.size().map_err(|error| folder.io("cannot read a snapshot", error))?;
-        number = header.first;
-        let mut reader = Reader::new(file, folder.origin(Kind::Snapshot, base), HEADER_BYTES, 1, bytes);
-        check(verify(&mut reader, folder.path(), &snapshot_name(base)));
-    }
-    for generation in base..=end.generation {
-        let file = folder.open_journal(generation)?;
-        let bytes = match generation == end.generation {
-            true => end.offset,
-            false => file.size().map_err(|error| folder.io("cannot read the journal", error))?,
-        };
-        let origin = folder.origin(Kind::Journal, generation);
-        let mut reader = Reader::new(file, origin, HEADER_BYTES, number, bytes);
-        check(verify(&mut reader, folder.path(), &journal_name(generation)));
-        number = reader.number();
-    }
-    Ok(found)
+fn damage(shared: &Shared) -> Result<Vec<Finding>> {
+    let checked = Committed::open(shared)?.verify(&shared.folder);
+    let damaged = checked.into_iter().filter_map(Result::err);
+    Ok(damaged.map(|error| finding(error.to_string(), "restore the folder from a backup")).collect())
 }

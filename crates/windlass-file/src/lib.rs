@@ -19,8 +19,8 @@
 //!   (`fdatasync`). Concurrent commands share one sync.
 //! - **Crash-safe.** A batch that was being written during a crash was never acknowledged. It is cut off when the
 //!   folder is next used, with a warning. Damage before it is an error that names the file and the offset.
-//! - **Full disk.** Commands fail with an error of kind `Unavailable`, and change nothing. The store continues when
-//!   there is space again.
+//! - **Full disk.** Commands fail with an error of kind `Unavailable`, and change nothing. If the journal was extended in
+//!   advance, they succeed until that room is used up. The store continues when there is space again.
 //! - **Many processes** on one machine may open the folder and wake each other ([`FileNotifier`]). They take turns: a
 //!   process holds a lock while it executes, writes and syncs a batch. A command that waits for the lock longer than
 //!   [`busy_timeout`](Options::busy_timeout) fails with an error of kind `Busy`, which names the process that holds the
@@ -63,8 +63,8 @@
 //!
 //! # Files
 //!
-//! `docs/file-format.md` describes the files. To copy a folder, stop the processes that use it, or use an atomic
-//! snapshot of the file system.
+//! `docs/file-format.md` describes the files. To copy a folder that is in use, call [`FileStore::backup`]. A plain copy is
+//! consistent only while no process uses the folder, or if it is an atomic snapshot of the file system.
 
 #![forbid(unsafe_code)]
 
@@ -75,6 +75,7 @@ mod pace;
 mod store;
 mod transaction;
 
+mod backup;
 mod compact;
 mod hint;
 mod queue;
@@ -84,6 +85,7 @@ mod watch;
 mod writer;
 
 mod codec;
+mod committed;
 mod disk;
 mod folder;
 mod frame;

@@ -30,6 +30,8 @@ pub struct Options {
     pub(crate) record_max_bytes: usize,
     /// The minimum size of a journal with reserved room, in bytes. Only tests change it.
     pub(crate) reserve_from_bytes: u64,
+    /// Syncs count as so many times slower than they are. Only tests change it.
+    pub(crate) pace_scale: u32,
 }
 
 impl Options {
@@ -45,6 +47,7 @@ impl Options {
             checks_integrity: true,
             record_max_bytes: RECORD_MAX_BYTES,
             reserve_from_bytes: RESERVE_FROM_BYTES,
+            pace_scale: 1,
         }
     }
 

@@ -20,8 +20,10 @@ const WAIT_MAX: Duration = Duration::from_millis(5);
 const SKIPS_MAX: u32 = 6;
 
 /// Decides how long to wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pace {
+    /// Syncs count as so many times slower than they are.
+    scale: u32,
     /// Until when to wait for more commands, and how many are expected then.
     awaited: Option<(Instant, usize)>,
     /// The number of waits in vain in a row.
@@ -31,9 +33,19 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// `scale` is 1, or more in tests: then a fast disk counts as a slow one.
+    pub(crate) const fn new(scale: u32) -> Self {
+        Self { scale, awaited: None, misses: 0, skips: 0 }
+    }
+
+    /// Forgets the callers of the last batch: other work has run since.
+    pub(crate) const fn forget(&mut self) {
+        self.awaited = None;
+    }
+
     /// Records that the callers of this many commands were answered after a sync, while others were waiting.
     pub(crate) fn answered(&mut self, now: Instant, answered: usize, waiting: usize, sync: Duration) {
-        let wait = (sync / PART).min(WAIT_MAX);
+        let wait = (sync.saturating_mul(self.scale) / PART).min(WAIT_MAX.saturating_mul(self.scale));
         self.awaited = None;
         if answered == 0 || wait < WAIT_MIN {
             return;
@@ -72,7 +84,7 @@ mod tests {
 
     #[test]
     fn callers_that_were_answered_are_awaited_for_a_part_of_the_sync() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::new(1), Instant::now());
         assert_eq!(pace.wait(now, 1), None, "nobody was answered");
         pace.answered(now, 3, 2, SYNC);
         assert_eq!(pace.wait(now, 4), Some(SYNC / 2));
@@ -85,8 +97,20 @@ mod tests {
     }
 
     #[test]
+    fn callers_that_were_forgotten_are_not_missed() {
+        let (mut pace, now) = (Pace::new(1), Instant::now());
+        for _ in 0..10 {
+            pace.answered(now, 2, 0, SYNC);
+            pace.forget();
+            assert_eq!(pace.wait(now + SYNC, 1), None, "nobody is awaited");
+        }
+        pace.answered(now, 2, 0, SYNC);
+        assert!(pace.wait(now, 1).is_some(), "no wait was in vain");
+    }
+
+    #[test]
     fn callers_that_do_not_return_are_awaited_less_often() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut pace, now) = (Pace::new(1), Instant::now());
         let mut awaited = 0;
         for _ in 0..1_000 {
             pace.answered(now, 1, 1, SYNC);

@@ -32,12 +32,39 @@ fn room(end: u64) -> &'static [u8] {
 
 /// Writes zeros after the end of a journal. Returns the new size of the file.
 ///
-/// If that fails, for example because the disk is full, the journal only lacks the room.
+/// If that fails, for example because the disk is full, the journal only lacks the room. The zeros may still make the
+/// following sync fail: see [`Pause`].
 pub(crate) fn reserve(journal: &dyn DiskFile, end: u64) -> u64 {
     let room = room(end);
     match journal.write_at(room, end) {
         Ok(()) => end + room.len() as u64,
         Err(_) => end,
+    }
+}
+
+/// Pauses reservations after a failed write or sync.
+///
+/// Some file systems and thin volumes allocate space late: they accept the zeros, and then the sync fails. The record that
+/// shares this sync fails too, although there may be space for it alone. So after a failure, the next records are appended
+/// without room, until they have as many bytes as the room would have had.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    bytes: u64,
+}
+
+impl Pause {
+    pub(crate) const fn is_over(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Records that a record up to this offset could not be written or synced.
+    pub(crate) fn failed(&mut self, end: u64) {
+        self.bytes = room(end).len() as u64;
+    }
+
+    /// Records that so many bytes were written and synced.
+    pub(crate) const fn appended(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The store: passes commands to the writer, and answers queries from memory.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use windlass_core::{
     Transactional, for_each_command,
 };
 
+use crate::backup::back_up;
 use crate::compact::CompactionStats;
 use crate::disk::{Disk, RealDisk};
 use crate::error::closed;
@@ -88,6 +90,25 @@ impl FileStore {
     pub async fn compact(&self) -> Result<()> {
         self.check_open()?;
         self.blocking(Shared::compact_now).await
+    }
+
+    /// Copies the store to a new folder, while processes go on using it. The copy contains everything that was committed
+    /// before the call, and may contain what was committed during it. To restore it, open it, or move it to where the
+    /// folder was.
+    ///
+    /// The backup takes no lock, so writers do not wait. It has the name `DESTINATION.tmp-…` until it is complete and
+    /// synced. If the process is killed, such a folder is left behind, and can be removed. If the store has a
+    /// [namespace](Options::namespace), only that is copied: the copy is a store without a namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the destination exists, if it is inside the folder of the store, or if the folder that is
+    /// to contain it is missing. [`ErrorKind::Corrupt`] if a file of the store is damaged. Otherwise an error of one of the
+    /// disks.
+    pub async fn backup(&self, destination: impl Into<PathBuf>) -> Result<()> {
+        self.check_open()?;
+        let destination = destination.into();
+        self.blocking(move |shared| back_up(shared, &destination)).await
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {

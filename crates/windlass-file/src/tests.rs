@@ -9,6 +9,7 @@
 mod disk;
 mod workload;
 
+mod backup;
 mod clock;
 mod compaction;
 mod crash;
@@ -17,4 +18,5 @@ mod decode;
 mod edges;
 mod fault;
 mod fuzz;
+mod pace;
 mod processes;

@@ -27,7 +27,7 @@ use crate::lock::Held;
 use crate::pace::Pace;
 use crate::queue::{BATCH_MAX, End, Turn, Waiting, Work};
 use crate::record;
-use crate::reserve::{has_record, reserve};
+use crate::reserve::{Pause, has_record, reserve};
 use crate::shared::{Shared, durable};
 use crate::state::{FailedRecord, State};
 
@@ -46,19 +46,22 @@ pub(crate) struct Writer {
     /// Since when no batch could be written.
     failing_since: Option<Timestamp>,
     pace: Pace,
-    /// How long the last write and sync took.
+    /// How long the write and sync of the last batch took.
     sync: Duration,
+    /// Whether the journal gets more room.
+    pause: Pause,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
+            pace: Pace::new(shared.pace_scale),
             shared,
             changes: Encoder::default(),
             buffer: Encoder::default(),
             failing_since: None,
-            pace: Pace::default(),
             sync: Duration::ZERO,
+            pause: Pause::default(),
         }
     }
 
@@ -212,10 +215,10 @@ impl Writer {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let end = offset + self.buffer.0.len() as u64;
+        let reserves = reserves && end >= shared.reserve_from_bytes && self.pause.is_over();
         let began = Instant::now();
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| {
             if end > state.journal_size {
-                let reserves = reserves && end >= shared.reserve_from_bytes;
                 state.journal_size = if reserves { reserve(&*state.journal, end) } else { end };
             }
             state.journal.sync()
@@ -226,10 +229,12 @@ impl Writer {
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
             state.failed = Some(FailedRecord { header, end });
+            self.pause.failed(end);
             let _ = shared.truncate(state);
             return Err(error);
         }
         self.sync = began.elapsed();
+        self.pause.appended(end - offset);
         state.position = Position { generation, offset: end, number: number + 1 };
         state.journal_bytes += end - offset;
         shared.counted.commit();
@@ -263,6 +268,10 @@ impl Writer {
             }
             Work::Command(..) => {}
         }
+        // The callers of the last batch have returned long ago, or will not. And this sync says nothing about the next
+        // batch, which may not even have one.
+        self.sync = Duration::ZERO;
+        self.pace.forget();
     }
 
     fn erase(&mut self, shared: &Shared) -> Result<()> {

@@ -17,8 +17,8 @@ const SLOTS: u32 = 64;
 /// How many single appends are measured. More would take minutes on a slow disk.
 const SINGLE_APPENDS: u32 = 500;
 
-/// The size of a single append, in bytes.
-const SINGLE_BYTES: usize = 200;
+/// The size of all single appends, in bytes.
+const SINGLE_APPENDS_BYTES: u64 = 200 * SINGLE_APPENDS as u64;
 
 /// Folders in a temporary directory.
 #[derive(Debug)]
@@ -36,6 +36,12 @@ impl File {
     fn next_path(&mut self) -> PathBuf {
         self.folders += 1;
         self.directory.path().join(self.folders.to_string())
+    }
+
+    /// Returns how many appends with a sync the disk does per second.
+    pub fn sync_rate(&mut self) -> Result<f64, BoxError> {
+        let took = append(&self.next_path(), SINGLE_APPENDS.into(), SINGLE_APPENDS_BYTES)?;
+        Ok(f64::from(SINGLE_APPENDS) / took.as_secs_f64())
     }
 
     /// Stores `jobs` jobs and opens the folder again, to measure what they take.
@@ -96,25 +102,19 @@ impl Subject for File {
     async fn run_bare(&mut self, bare: Bare, jobs: u64) -> Result<Duration, BoxError> {
         let path = self.next_path();
         if bare == Bare::InsertOne {
-            let took = append(&path, SINGLE_APPENDS.into(), SINGLE_BYTES)?;
+            let took = append(&path, SINGLE_APPENDS.into(), SINGLE_APPENDS_BYTES)?;
             return Ok(took.mul_f64(to_float(jobs) / f64::from(SINGLE_APPENDS)));
         }
-        // How many batches does a drain write, and of which size?
+        // How many batches does a drain write, and how many bytes of records? A compaction would begin a new journal.
         let folder = self.next_path();
-        let client = Client::new(FileStore::open(Options::new(&folder)).await?);
+        let options = Options::new(&folder).compact_at_bytes(u64::MAX);
+        let client = Client::new(FileStore::open(options).await?);
         workload::start_all(&client, jobs, 1_000).await?;
-        let (commits, written) = (client.store().counters().commits, meter::written_bytes().unwrap_or(0));
-        let before = journal_end(&folder)?;
+        let (commits, end) = (client.store().counters().commits, journal_end(&folder)?);
         workload::drain_all(&client, jobs, SLOTS).await?;
-        let commits = client.store().counters().commits - commits;
-        let written = meter::written_bytes().unwrap_or(0) - written;
-        // Without the room that the store reserves in advance, unless it has begun a new journal.
-        let appended = match (before, journal_end(&folder)?) {
-            ((old, from), (new, to)) if old == new => to - from,
-            _ => written,
-        };
+        let (commits, appended) = (client.store().counters().commits - commits, journal_end(&folder)? - end);
         client.store().close().await?;
-        append(&path, commits, usize::try_from(appended / commits.max(1))?)
+        append(&path, commits, appended)
     }
 
     fn goals(&self) -> Vec<Goal> {
@@ -130,24 +130,30 @@ impl Subject for File {
     }
 }
 
-/// Appends `count` times to a new file, and waits for the disk after each.
-fn append(path: &Path, count: u64, bytes: usize) -> Result<Duration, BoxError> {
+/// Appends so many bytes to a new file, in `count` appends of about the same size, and waits for the disk after each.
+fn append(path: &Path, count: u64, bytes: u64) -> Result<Duration, BoxError> {
     let mut file = DiskFile::create(path)?;
-    let data = vec![b'x'; bytes];
-    let began = Instant::now();
-    for _ in 0..count {
-        file.write_all(&data)?;
+    let data = vec![b'x'; usize::try_from(bytes.div_ceil(count.max(1)))?];
+    let (began, mut written) = (Instant::now(), 0);
+    for number in 1..=count {
+        let end = bytes * number / count;
+        let part = data.get(..usize::try_from(end - written)?).unwrap_or(&data);
+        file.write_all(part)?;
         file.sync_data()?;
+        written = end;
     }
     Ok(began.elapsed())
 }
 
-/// Returns the generation of the journal, and the offset after its last record. `docs/file-format.md` describes the file.
-fn journal_end(folder: &Path) -> Result<(u64, u64), BoxError> {
+/// Returns the offset after the last record of the first journal. `docs/file-format.md` describes the file.
+fn journal_end(folder: &Path) -> Result<u64, BoxError> {
     let head = fs::read(folder.join("head"))?;
     let number =
         |at: usize| head.get(at..at + 8).and_then(|part| part.try_into().ok()).map(u64::from_le_bytes);
-    number(28).zip(number(36)).ok_or_else(|| "the file `head` is too short".into())
+    match (number(28), number(36)) {
+        (Some(1), Some(end)) => Ok(end),
+        _ => Err("the file `head` is not at the first journal".into()),
+    }
 }
 
 fn folder_bytes(path: &Path) -> u64 {

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::Args;
 use windlass::name::TypeName;
 use windlass::time::Timestamp;
@@ -222,6 +224,20 @@ pub(crate) struct Migrate {
     /// Only print the SQL statements that create a reader, a producer and a worker role (PostgreSQL)
     #[arg(long, conflicts_with_all = ["sql", "status"])]
     pub(crate) roles: bool,
+}
+
+/// Copy a folder (`file:FOLDER`) that is in use to a new folder
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  windlass backup --store file:queue backups/queue-monday
+
+The copy contains everything that was committed before the command began. Other processes may go on using the folder. \
+To restore the copy, move it to where the folder was. For other stores, use the tools of the database.")]
+pub(crate) struct Backup {
+    /// New folder to create; it must not exist
+    #[arg(value_name = "DESTINATION")]
+    pub(crate) destination: PathBuf,
 }
 
 /// Check the store, the clock, the notifier and the workers for problems

@@ -55,6 +55,9 @@ async fn documented_fields_are_printed() {
     page.check("delete", &program.json(&["delete", chain]).await);
     let other = program.ok(&["start", "approval"]).await;
     page.check("complete", &program.json(&["complete", &other, "1"]).await);
+    let folder = Program::on_file();
+    folder.ok(&["migrate"]).await;
+    page.check("backup", &folder.json(&["backup", "copy"]).await);
     check_worker(&mut page, &program).await;
     let tokens = ["--tokens", "tokens.toml"];
     let token = |arguments: &[&'static str]| [&["serve", "token"], arguments, &tokens].concat();

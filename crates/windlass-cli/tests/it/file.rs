@@ -86,3 +86,46 @@ async fn problems_of_the_folder_are_reported() {
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stdout.contains("letter.txt"), "{ran:?}");
 }
+
+/// A worker uses the folder while it is copied. The copy replaces the folder that was lost.
+#[tokio::test]
+async fn a_folder_in_use_is_backed_up_and_restored() {
+    let program = Program::on_file();
+    let chain = program.ok(&["start", "double", "21"]).await;
+    let worker = program.command(&["work", "other", "--exec", "cat"]).spawn().unwrap();
+    wait_until("the worker has started", Duration::from_secs(60), async || {
+        !program.json(&["workers"]).await.is_empty()
+    })
+    .await;
+    let printed = program.ok(&["backup", "copy"]).await;
+    assert_eq!(printed, format!("wrote the backup `{}`", program.directory().join("copy").display()));
+    let ran = program.run(&["backup", "copy"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.lines().count()), (2, "", 1), "{ran:?}");
+    assert!(ran.stderr.contains("exists: choose a name that does not exist"), "{ran:?}");
+    terminate(&worker).await;
+    assert_eq!(ended(worker).await.code, 0);
+    fs::remove_dir_all(program.directory().join("queue")).unwrap();
+    fs::rename(program.directory().join("copy"), program.directory().join("queue")).unwrap();
+    program.drain(&["double"], "expr $(cat) \\* 2").await;
+    assert_eq!(program.ok(&["wait", &chain]).await, "42");
+}
+
+#[tokio::test]
+async fn only_a_folder_that_exists_is_backed_up() {
+    let program = Program::on_file();
+    let ran = program.run(&["backup", "copy"]).await;
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.stderr.contains("the store folder `queue` does not exist"), "{ran:?}");
+    let cases = [
+        ("sqlite:jobs.db", "`sqlite3 jobs.db \".backup DESTINATION\"` or use `VACUUM INTO`"),
+        ("postgres://localhost/app", "use `pg_dump`"),
+        ("redis://localhost", "see `BGSAVE`"),
+        ("memory:", "works only for demo and bench"),
+    ];
+    for (store, tool) in cases {
+        let ran = program.run(&["backup", "copy", "--store", store]).await;
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.lines().count()), (2, "", 1), "{ran:?}");
+        assert!(ran.stderr.contains(tool), "{ran:?}");
+    }
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "nothing was created");
+}

@@ -8,7 +8,7 @@ use windlass_core::{Clock, ManualClock, Millis, Store};
 use windlass_testkit::logs::Warnings;
 
 use super::disk::TestDisk;
-use super::workload::{Step, acquire, create, new_chain, options_without_room, run};
+use super::workload::{NO_ROOM, Step, acquire, create, new_chain, options_with_room_from, run};
 use crate::FileStore;
 use crate::disk::Disk;
 
@@ -16,7 +16,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn open(disk: &TestDisk, clock: &Arc<ManualClock>) -> FileStore {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    FileStore::open_on(&disk, options_without_room().clock(clock.clone())).unwrap()
+    FileStore::open_on(&disk, options_with_room_from(NO_ROOM).clock(clock.clone())).unwrap()
 }
 
 fn reap() -> Reap {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use windlass_core::{ErrorKind, Store};
 use windlass_testkit::logs::Warnings;
 
-use super::disk::TestDisk;
-use super::workload::{Dump, Step, Workload, open, run};
+use super::disk::{TestDisk, Unsynced, power_failure};
+use super::workload::{Dump, Step, Workload, create, open, run};
 use crate::folder::{HEAD, journal_name, snapshot_name};
 
 type Image = BTreeMap<String, Vec<u8>>;
@@ -185,5 +185,34 @@ async fn an_incomplete_batch_in_the_reserved_room_is_cut_off() {
         assert_eq!(disk.files()[&name].len(), end, "byte {at}");
         let warnings = warnings.lines();
         assert!(warnings.len() == 1 && warnings[0].contains("incomplete batch"), "{warnings:?}");
+    }
+}
+
+/// Something changes a byte of the reserved room while two processes use the folder. Whether the byte is found or
+/// overwritten, they go on and lose nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_byte_in_the_reserved_room_stops_nobody() {
+    let (image, states) = image().await;
+    let (name, end) = (journal_name(2), end(&image));
+    let jobs = states.last().unwrap().jobs();
+    for at in [end, end + 19, end + 20, end + 150, end + 600, image[&name].len() - 1] {
+        let disk = TestDisk::with_files(image.clone());
+        let stores = [open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap()];
+        crate::disk::Disk::open(&disk, &name).unwrap().write_at(b"x", at as u64).unwrap();
+        for store in stores.iter().cycle().take(30) {
+            run(store, &Step::Command(create())).await.unwrap();
+        }
+        let dump = Dump::of_store(&stores[0]);
+        assert_eq!((dump.jobs(), &dump), (jobs + 30, &Dump::of_store(&stores[1])), "byte {at}");
+        for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(at as u64)] {
+            let mut files = power_failure(&disk.log(), unsynced);
+            assert_eq!(
+                Dump::of_store(&open(&TestDisk::with_files(files.clone())).unwrap()),
+                dump,
+                "byte {at}"
+            );
+            files.remove(HEAD);
+            assert_eq!(Dump::of_store(&open(&TestDisk::with_files(files)).unwrap()), dump, "byte {at}");
+        }
     }
 }

@@ -70,6 +70,8 @@ struct Core {
     dead: Vec<usize>,
     plan: Option<Plan>,
     capacity: Option<usize>,
+    /// Above this, syncs fail instead of writes.
+    sync_capacity: Option<usize>,
     file_system: Option<String>,
     refusal: Option<Refusal>,
     /// A process that cannot read a file with this name.
@@ -138,11 +140,13 @@ impl TestDisk {
         }
     }
 
-    /// A disk with these files.
+    /// A disk with these files. They are synced.
     pub(crate) fn with_files(files: BTreeMap<String, Vec<u8>>) -> Self {
         let disk = Self::new();
         let mut core = disk.core();
         for (inode, (name, bytes)) in files.into_iter().enumerate() {
+            let operations = [Op::Create(name.clone(), inode), Op::Write(inode, 0, bytes.clone())];
+            core.log.extend(operations.into_iter().chain([Op::Sync(inode), Op::SyncFolder]));
             core.names.insert(name, inode);
             core.files.insert(inode, bytes);
             core.next_inode = inode + 1;
@@ -172,6 +176,12 @@ impl TestDisk {
     /// Lets writes fail that would make all files together larger than this.
     pub(crate) fn limit(&self, capacity: Option<usize>) {
         self.core().capacity = capacity;
+    }
+
+    /// Lets syncs fail while all files together are larger than this. Writes succeed, as on a file system or volume that
+    /// allocates space late.
+    pub(crate) fn limit_syncs(&self, capacity: Option<usize>) {
+        self.core().sync_capacity = capacity;
     }
 
     /// Lets a process fail to open or lock a file.
@@ -377,16 +387,19 @@ impl DiskFile for TestFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut core = self.disk.core();
-        match self.disk.step(&mut core)? {
-            None => {
-                core.log.push(Op::Sync(self.inode));
-                Ok(())
-            }
-            Some(fault) => {
-                core.log.push(Op::SyncFailed(self.inode));
-                Err(if let Fault::Fails(kind) = fault { kind.into() } else { killed() })
-            }
+        let fault = self.disk.step(&mut core)?;
+        let all: usize = core.files.values().map(Vec::len).sum();
+        let is_full = core.sync_capacity.is_some_and(|capacity| all > capacity);
+        if fault.is_none() && !is_full {
+            core.log.push(Op::Sync(self.inode));
+            return Ok(());
         }
+        core.log.push(Op::SyncFailed(self.inode));
+        Err(match fault {
+            Some(Fault::Fails(kind)) => kind.into(),
+            Some(_) => killed(),
+            None => io::ErrorKind::StorageFull.into(),
+        })
     }
 
     fn try_lock(&self) -> io::Result<bool> {

@@ -7,54 +7,66 @@ use windlass_core::command::{Created, Reply};
 use windlass_core::{ChainId, Hint, Signal, Store, Topic};
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
-use super::workload::{Dump, Step, create, open, run, type_name};
+use super::workload::{Dump, NO_ROOM, Step, create, open, open_with_room_from, run, type_name};
+use crate::folder::journal_name;
 
 const STEPS: usize = 8;
 
 /// How long the other process may take to continue.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// From which size on a journal has reserved room: always, after some records, never.
+const ROOM_FROM: [u64; 3] = [0, 500, NO_ROOM];
+
 /// A process is killed at each of its operations, before it or in the middle of a write. The other one continues at once,
 /// and nothing that was acknowledged is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_other_process_continues_when_the_lock_holder_is_killed() {
-    let mut kills = 0;
-    for fault in [Fault::Killed, Fault::KilledWithin] {
-        for at in 0.. {
-            let disk = TestDisk::new();
-            let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
-            disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault }));
-            let mut acknowledged = 0;
-            for number in 0..STEPS {
-                let step = if number == STEPS / 2 { Step::Compact } else { Step::Command(create()) };
-                let is_creation = usize::from(matches!(step, Step::Command(_)));
-                acknowledged += run(&one, &step).await.map_or(0, |()| is_creation);
-            }
-            if !disk.process(1).is_dead() {
-                break;
-            }
-            kills += 1;
-            let began_at = Instant::now();
-            run(&two, &Step::Command(create())).await.unwrap();
-            assert!(began_at.elapsed() < PATIENCE, "{:?} after {fault:?} at {at}", began_at.elapsed());
-            acknowledged += 1;
-            let dump = Dump::of_store(&two);
-            // The batch that was being written was applied or not.
-            assert!(
-                [acknowledged, acknowledged + 1].contains(&dump.jobs()),
-                "{fault:?} at {at}: {}",
-                dump.jobs()
-            );
-            two.compact().await.unwrap();
-            two.close().await.unwrap();
-            for unsynced in [Unsynced::Dropped, Unsynced::Mixed(at as u64)] {
-                let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
-                assert_eq!(Dump::of_store(&again), dump, "{fault:?} at {at}, {unsynced:?}");
+    for room_from in ROOM_FROM {
+        let mut kills = 0;
+        for fault in [Fault::Killed, Fault::KilledWithin] {
+            for at in 0.. {
+                if !continues_after_kill(room_from, fault, at).await {
+                    break;
+                }
+                kills += 1;
             }
         }
+        println!("{kills} kills, room from {room_from}");
+        assert!(kills > 4 * STEPS, "{kills}");
     }
-    println!("{kills} kills");
-    assert!(kills > 4 * STEPS, "{kills}");
+}
+
+/// Returns `false` if the process did not come to this operation.
+async fn continues_after_kill(room_from: u64, fault: Fault, at: usize) -> bool {
+    let disk = TestDisk::new();
+    let open = |process| open_with_room_from(&disk.process(process), room_from).unwrap();
+    let (one, two) = (open(1), open(2));
+    disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault }));
+    let mut acknowledged = 0;
+    for number in 0..STEPS {
+        let step = if number == STEPS / 2 { Step::Compact } else { Step::Command(create()) };
+        let is_creation = usize::from(matches!(step, Step::Command(_)));
+        acknowledged += run(&one, &step).await.map_or(0, |()| is_creation);
+    }
+    if !disk.process(1).is_dead() {
+        return false;
+    }
+    let began_at = Instant::now();
+    run(&two, &Step::Command(create())).await.unwrap();
+    assert!(began_at.elapsed() < PATIENCE, "{:?} after {fault:?} at {at}", began_at.elapsed());
+    acknowledged += 1;
+    let dump = Dump::of_store(&two);
+    // The batch that was being written was applied or not.
+    assert!([acknowledged, acknowledged + 1].contains(&dump.jobs()), "{fault:?} at {at}: {}", dump.jobs());
+    two.compact().await.unwrap();
+    two.close().await.unwrap();
+    for unsynced in [Unsynced::Dropped, Unsynced::Mixed(at as u64)] {
+        let again =
+            super::workload::open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+        assert_eq!(Dump::of_store(&again), dump, "{fault:?} at {at}, {unsynced:?}");
+    }
+    true
 }
 
 /// A process whose sync failed cannot repair its journal. Another process finds the batch and adopts it, with a sync that
@@ -65,7 +77,7 @@ async fn a_batch_whose_sync_failed_is_not_taken_over_unsynced() {
         let disk = TestDisk::new();
         let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
         run(&one, &Step::Command(create())).await.unwrap();
-        // The operations of a batch are: the holder, the record, its sync; then the repair.
+        // The operations of a batch in reserved room are: the holder, the record, its sync; then the repair.
         let fault = Fault::Fails(std::io::ErrorKind::Other);
         disk.plan(Some(Plan { process: 1, from: 2, to: 2 + length, fault }));
         run(&one, &Step::Command(create())).await.unwrap_err();
@@ -81,18 +93,20 @@ async fn a_batch_whose_sync_failed_is_not_taken_over_unsynced() {
     }
 }
 
-/// A process is killed after it has written a batch, before the sync. The other one finds the batch and replies on the
+/// A process is killed after it has written a batch, before it reserves room or before the sync. The other one finds the batch and replies on the
 /// strength of it, without its own write. So it must have synced the batch before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_never_depends_on_a_batch_that_is_not_synced() {
-    for opens_late in [false, true] {
+    // The operations of the first batch are: the holder, the record, the room, their sync.
+    for (at, opens_late) in [(2, false), (2, true), (3, false), (3, true)] {
         let disk = TestDisk::new();
         let one = open(&disk.process(1)).unwrap();
         let early = (!opens_late).then(|| open(&disk.process(2)).unwrap());
         let create = create();
-        // The operations of a batch are: the holder, the record, its sync.
-        disk.plan(Some(Plan { process: 1, from: 2, to: 3, fault: Fault::Killed }));
+        disk.plan(Some(Plan { process: 1, from: at, to: at + 1, fault: Fault::Killed }));
         run(&one, &Step::Command(create.clone())).await.unwrap_err();
+        let has_room = disk.files()[&journal_name(1)].len() == 4_096;
+        assert!(disk.process(1).is_dead() && has_room == (at == 3), "operation {at}");
         let two = early.unwrap_or_else(|| open(&disk.process(2)).unwrap());
         let store: &dyn Store = &two;
         let Reply::Create(reply) = store.execute(create).await.unwrap() else { panic!("a creation") };

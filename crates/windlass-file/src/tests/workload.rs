@@ -74,26 +74,30 @@ pub(crate) fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::default())
 }
 
+/// The minimum size of a journal without reserved room: every write needs space on the disk.
+pub(crate) const NO_ROOM: u64 = u64::MAX;
+
+/// Options with which every journal has reserved room, however small it is. Compactions are steps of the workload.
 pub(crate) fn options() -> Options {
-    // Compactions are steps of the workload. Every journal has reserved room, however small it is.
+    options_with_room_from(0)
+}
+
+/// Options with which a journal has reserved room from this size on.
+pub(crate) fn options_with_room_from(bytes: u64) -> Options {
     let mut options = Options::new("disk");
-    options.reserve_from_bytes = 0;
+    options.reserve_from_bytes = bytes;
     options.clock(clock()).busy_timeout(Duration::from_secs(60)).compact_at_bytes(u64::MAX)
 }
 
-/// Options with which a journal has no reserved room, so that every write needs space on the disk.
-pub(crate) fn options_without_room() -> Options {
-    let mut options = options();
-    options.reserve_from_bytes = u64::MAX;
-    options
-}
-
-pub(crate) fn open_without_room(disk: &(impl Disk + Clone + 'static)) -> windlass_core::Result<FileStore> {
-    FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options_without_room())
-}
-
 pub(crate) fn open(disk: &(impl Disk + Clone + 'static)) -> windlass_core::Result<FileStore> {
-    FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options())
+    open_with_room_from(disk, 0)
+}
+
+pub(crate) fn open_with_room_from(
+    disk: &(impl Disk + Clone + 'static),
+    bytes: u64,
+) -> windlass_core::Result<FileStore> {
+    FileStore::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), options_with_room_from(bytes))
 }
 
 pub(crate) fn type_name(name: &str) -> TypeName {

@@ -31,7 +31,7 @@ async fn jobs(store: &FileStore) -> Vec<windlass_core::JobRecord> {
     }
 }
 
-async fn complete(store: &FileStore, max: u32) -> usize {
+pub(crate) async fn complete(store: &FileStore, max: u32) -> usize {
     let held = take(store, max).await;
     let settlements = held.iter().map(|held| Settlement {
         job: held.job.id,

@@ -3,7 +3,9 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use windlass_core::command::{Create, JobFilter, ListJobs, NewChain, NewJob, Page, Pause};
 use windlass_core::{BoxError, BoxFuture, ChainId, Client, Fence, Payload, Store, Transactional, TypeName};
@@ -19,6 +21,9 @@ const WORKERS: usize = 3;
 /// Long enough that a paused attempt is rarely inside a transaction, whose lock would keep other workers from
 /// reaping it.
 const PAUSED_WORK: Duration = Duration::from_secs(1);
+
+/// After most kills, the next write of another process takes no longer than this. A busy machine may delay some.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ledger of jobs that nobody runs. They are created in the transactions that complete the jobs of the workload.
 struct Notes;
@@ -94,6 +99,8 @@ async fn killed_workers_lose_and_repeat_nothing() {
     let (_folder, client, command) = fixture().await;
     let mut group = WorkerGroup::start(WORKERS, command).await;
     let mut workload = Workload::new(&client, Duration::from_millis(20));
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn(write_until(client.clone(), Arc::clone(&stop)));
     while group.kills() < kills {
         workload.start_batch().await;
         group.kill_one(client.store()).await;
@@ -106,8 +113,29 @@ async fn killed_workers_lose_and_repeat_nothing() {
     }
     workload.wait_for_all_but(0).await;
     let log = group.stop().await;
-    println!("{} jobs; {log}", workload.jobs());
+    stop.store(true, Ordering::Relaxed);
+    let delays = writer.await.unwrap();
+    let slow: Vec<_> = delays.iter().filter(|delay| **delay > PATIENCE).collect();
+    println!(
+        "{} jobs; {log}; {} writes, the longest took {:?}",
+        workload.jobs(),
+        delays.len(),
+        delays.iter().max()
+    );
+    assert!(slow.len() < kills / 2, "{kills} kills, and these writes were slow: {slow:?}");
     workload.check(&log, &ledger(client.store()).await).await;
+}
+
+/// Writes again and again, so that some process waits for the lock whenever another one is killed. Returns how long each
+/// write took.
+async fn write_until(client: Client<FileStore>, stop: Arc<AtomicBool>) -> Vec<Duration> {
+    let (types, mut delays) = (vec![TypeName::new("unused").unwrap()], Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        let (began_at, paused) = (Instant::now(), delays.len() % 2 == 0);
+        client.store().pause(Pause { types: types.clone(), paused }).await.unwrap();
+        delays.push(began_at.elapsed());
+    }
+    delays
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Tests of behavior that is specific to the file store.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+mod backup;
 mod compaction;
 mod crash;
 mod events;

@@ -1,6 +1,7 @@
 //! The store returns the same replies as the model, also if the folder is opened again now and then.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, random};
@@ -10,16 +11,28 @@ use windlass_core::{
 };
 use windlass_file::{FileStore, Options};
 
+use crate::names;
+
 const SEEDS: u64 = 5;
+
+/// From this size on, a journal has reserved room.
+const RESERVED_FROM_BYTES: u64 = 64 << 10;
+
+/// The size of the journal for a compaction: often, or only when it has reserved room.
+const COMPACT_AT_BYTES: [u64; 2] = [30_000, 300_000];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_commands_get_the_replies_of_the_model() {
     let commands = if std::env::var_os("WINDLASS_FULL").is_some() { 100_000 } else { 10_000 };
-    let (mut tally, fixture) = (Tally::default(), Reopening::default());
-    for seed in 0..SEEDS {
+    let (mut tally, mut reopened) = (Tally::default(), 0);
+    for (seed, compact_at_bytes) in (0..SEEDS).zip(COMPACT_AT_BYTES.into_iter().cycle()) {
+        let fixture = Reopening { compact_at_bytes, ..Reopening::default() };
         tally.add(&random(&fixture, seed, commands / SEEDS as usize).await);
+        reopened += fixture.reopened.load(Ordering::Relaxed);
+        let largest = fixture.largest_journal.load(Ordering::Relaxed);
+        println!("seed {seed}: the largest journal had {largest} bytes");
+        assert_eq!(largest > RESERVED_FROM_BYTES, compact_at_bytes > RESERVED_FROM_BYTES);
     }
-    let reopened = fixture.reopened.load(Ordering::Relaxed);
     println!("{tally}\nopened again {reopened} times");
     tally.assert_thorough(Capabilities::all());
     tally.assert_rolled_back();
@@ -29,7 +42,10 @@ async fn random_commands_get_the_replies_of_the_model() {
 /// Opens folders with stores that are opened again at random.
 #[derive(Default)]
 struct Reopening {
+    compact_at_bytes: u64,
     reopened: Arc<AtomicUsize>,
+    /// The size of the largest journal that was found when the folder was opened again, in bytes.
+    largest_journal: Arc<AtomicU64>,
 }
 
 impl Fixture for Reopening {
@@ -45,10 +61,13 @@ impl Fixture for Reopening {
         Box::pin(async {
             let directory = tempfile::tempdir().unwrap();
             let clock = Arc::new(ManualClock::default());
-            let options = Options::new(directory.path()).clock(clock.clone()).compact_at_bytes(30_000);
+            let options = Options::new(directory.path()).clock(clock.clone());
+            let options = options.compact_at_bytes(self.compact_at_bytes);
             let open = async || {
                 let store = Mutex::new(Arc::new(FileStore::open(options.clone()).await.unwrap()));
-                Arc::new(Fresh { options: options.clone(), store, reopened: Arc::clone(&self.reopened) })
+                let (reopened, largest_journal) =
+                    (Arc::clone(&self.reopened), Arc::clone(&self.largest_journal));
+                Arc::new(Fresh { options: options.clone(), store, reopened, largest_journal })
             };
             let store = open().await;
             let subject = Subject::new(store.clone(), open().await, clock.clone());
@@ -63,6 +82,7 @@ struct Fresh {
     options: Options,
     store: Mutex<Arc<FileStore>>,
     reopened: Arc<AtomicUsize>,
+    largest_journal: Arc<AtomicU64>,
 }
 
 impl Fresh {
@@ -75,8 +95,14 @@ impl Fresh {
         let fresh = Arc::new(FileStore::open(self.options.clone()).await.unwrap());
         *self.store.lock().unwrap() = Arc::clone(&fresh);
         self.reopened.fetch_add(1, Ordering::Relaxed);
+        self.largest_journal.fetch_max(largest_journal(&self.options.folder()), Ordering::Relaxed);
         fresh
     }
+}
+
+fn largest_journal(folder: &Path) -> u64 {
+    let journals = names(folder).into_iter().filter(|name| name.starts_with("journal-"));
+    journals.map(|name| folder.join(name).metadata().map_or(0, |found| found.len())).max().unwrap_or(0)
 }
 
 impl ErasedTransactional for Fresh {

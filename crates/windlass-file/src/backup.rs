@@ -1,0 +1,103 @@
+//! Backups: a consistent copy of a folder that is in use.
+//!
+//! A plain copy of a folder in use may be damaged: while `cp` reads the reserved room of a journal, records are written
+//! into it, and `cp` may miss one of them but read a later one. A backup reads only committed records, which never change.
+//! So it needs no lock, and keeps nobody waiting.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+use windlass_core::{Error, ErrorKind, Result};
+
+use crate::committed::{Committed, CommittedFile};
+use crate::disk::{Disk, DiskFile, RealDisk, sync_parent};
+use crate::error::{backup_failed, shortened, unknown_end};
+use crate::folder::HEAD;
+use crate::shared::Shared;
+
+/// How much is copied at once, in bytes.
+const COPY_BYTES: usize = 256 << 10;
+
+/// Copies the committed state of a store to a new folder.
+pub(crate) fn back_up(shared: &Shared, destination: &Path) -> Result<()> {
+    let failed = |error| backup_failed(destination, error);
+    let destination = std::path::absolute(destination).map_err(failed)?;
+    check(&destination, shared.folder.path())?;
+    let incomplete = incomplete_name(&destination)?;
+    fs::create_dir(&incomplete).map_err(failed)?;
+    let copied = copy_files(shared, &RealDisk::new(incomplete.clone()), &destination).and_then(|()| {
+        check(&destination, shared.folder.path())?;
+        fs::rename(&incomplete, &destination).and_then(|()| sync_parent(&destination)).map_err(failed)
+    });
+    if copied.is_err() {
+        let _ = fs::remove_dir_all(&incomplete);
+    }
+    copied
+}
+
+/// Refuses a destination that exists, or that is inside the folder.
+fn check(destination: &Path, folder: &Path) -> Result<()> {
+    let shown = destination.display();
+    if destination.symlink_metadata().is_ok() {
+        let text = format!("the destination `{shown}` exists: choose a name that does not exist");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let parent = destination.parent().and_then(|parent| parent.canonicalize().ok());
+    let is_inside =
+        parent.zip(folder.canonicalize().ok()).is_some_and(|(parent, folder)| parent.starts_with(folder));
+    if is_inside {
+        let text =
+            format!("the destination `{shown}` is inside the folder of the store: choose another place");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
+}
+
+/// Returns the name of the destination while it is incomplete. It is unique, so that a backup that was interrupted does not
+/// prevent the next one.
+fn incomplete_name(destination: &Path) -> Result<PathBuf> {
+    let Some(name) = destination.file_name() else {
+        let text = format!("the destination `{}` has no name: choose a new folder", destination.display());
+        return Err(Error::new(ErrorKind::Invalid, text));
+    };
+    let mut incomplete = OsString::from(name);
+    incomplete.push(format!(".tmp-{}", Uuid::now_v7().simple()));
+    Ok(destination.with_file_name(incomplete))
+}
+
+/// Copies the committed bytes of all files to an empty folder, and syncs them. `destination` is the name for errors.
+pub(crate) fn copy_files(shared: &Shared, to: &dyn Disk, destination: &Path) -> Result<()> {
+    let failed = |error| backup_failed(destination, error);
+    let folder = &shared.folder;
+    let committed = Committed::open(shared)?;
+    if !committed.is_latest {
+        return Err(unknown_end(folder.path()));
+    }
+    committed.verify(folder).into_iter().collect::<Result<()>>()?;
+    for source in &committed.files {
+        let copy = to.open_or_create(&source.name).map_err(failed)?;
+        copy_file(shared, source, &*copy, destination)?;
+        copy.sync().map_err(failed)?;
+    }
+    // With the end of the last journal, a copy that was truncated later is not mistaken for a complete one.
+    let head = to.open_or_create(HEAD).map_err(failed)?;
+    let written = head.write_at(&folder.encode_head(committed.end), 0).and_then(|()| head.sync());
+    written.and_then(|()| to.sync_folder()).map_err(failed)
+}
+
+fn copy_file(shared: &Shared, source: &CommittedFile, to: &dyn DiskFile, destination: &Path) -> Result<()> {
+    let (mut offset, mut buffer) = (0, vec![0; COPY_BYTES]);
+    while offset < source.bytes {
+        let left = usize::try_from(source.bytes - offset).unwrap_or(usize::MAX);
+        buffer.truncate(left);
+        let read = source.file.read_exact_at(&mut buffer, offset);
+        let read = read.map_err(|error| shared.folder.io("cannot read a file", error))?;
+        read.ok_or_else(|| shortened(shared.folder.path(), &source.name, offset, source.bytes))?;
+        to.write_at(&buffer, offset).map_err(|error: io::Error| backup_failed(destination, error))?;
+        offset += buffer.len() as u64;
+    }
+    Ok(())
+}
