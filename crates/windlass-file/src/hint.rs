@@ -12,6 +12,8 @@ use crate::codec::Change;
 pub(crate) struct Hints {
     /// How many jobs of a type were scheduled, and when the first one is due.
     scheduled: BTreeMap<TypeName, (u32, Timestamp)>,
+    /// The jobs among them.
+    fresh: HashSet<JobId>,
     closed: Vec<ChainId>,
     lost: Vec<(WorkerId, JobId)>,
     schedules_changed: bool,
@@ -59,7 +61,13 @@ impl Hints {
             });
             if is_earlier {
                 self.schedule(after.job.job_type.clone(), after.job.due_at);
+                self.fresh.insert(id);
             }
+        } else if self.fresh.remove(&id)
+            && let Some(before) = &before
+        {
+            // Acquired in the meantime, perhaps by the command that created it: nobody needs to be woken.
+            self.unschedule(&before.job.job_type);
         }
         let Some(before) = before.filter(|before| before.job.status == Status::Running) else { return };
         let Some(lease) = &before.job.lease else { return };
@@ -77,6 +85,15 @@ impl Hints {
         let (count, earliest) = self.scheduled.entry(job_type).or_insert((0, due_at));
         *count = count.saturating_add(1);
         *earliest = due_at.min(*earliest);
+    }
+
+    fn unschedule(&mut self, job_type: &TypeName) {
+        if let Some((count, _)) = self.scheduled.get_mut(job_type) {
+            *count -= 1;
+            if *count == 0 {
+                self.scheduled.remove(job_type);
+            }
+        }
     }
 
     /// Keeps only the losses of these workers.

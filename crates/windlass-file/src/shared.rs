@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use windlass_core::command::{Command, Durability, Reap, Reply};
+use windlass_core::command::{Command, CreateAndAcquireReply, Durability, Reap, Reply};
 use windlass_core::{Clock, Counters, Error, ErrorKind, Result, Stalls, Timestamp};
 
 use crate::compact::Compaction;
@@ -179,8 +179,9 @@ impl Shared {
 
 /// Completes the reply of a command that was synced.
 pub(crate) fn durable(mut reply: Reply) -> Reply {
-    if let Reply::Create(reply) = &mut reply {
-        reply.durability = Durability::Synced;
+    if let Reply::Create(create) | Reply::CreateAndAcquire(CreateAndAcquireReply { create, .. }) = &mut reply
+    {
+        create.durability = Durability::Synced;
     }
     reply
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
-use windlass_core::command::{Command, Durability, Reap, Reply, Settled};
+use windlass_core::command::{
+    Command, CreateAndAcquire, CreateAndAcquireReply, Durability, Reap, Reply, Settled,
+};
 use windlass_core::{Clock, Counters, Fence, JobId, Result, Stalls, Timestamp, WorkerId, model};
 
 use crate::query::query;
@@ -124,7 +126,7 @@ impl Base {
         if command.is_query() {
             return query(rows, now, command);
         }
-        if let Command::Create(create) = command
+        if let Command::Create(create) | Command::CreateAndAcquire(CreateAndAcquire { create, .. }) = command
             && create.chains.len() >= BATCH_MIN
         {
             rows.expect_new_jobs()?;
@@ -136,8 +138,10 @@ impl Base {
             }
             command => model::execute(rows, now, command),
         }?;
-        if let Reply::Create(reply) = &mut reply {
-            reply.durability = self.durability;
+        if let Reply::Create(create) | Reply::CreateAndAcquire(CreateAndAcquireReply { create, .. }) =
+            &mut reply
+        {
+            create.durability = self.durability;
         }
         rows.keep_changes();
         Ok(reply)

@@ -86,6 +86,8 @@ async fn creates_first(s: Subject) {
         assert_eq!(s.job(ids[0].first_job()).await.status, Status::Running);
         assert_eq!(reply.acquire.jobs[0].job, s.job(ids[0].first_job()).await);
         assert_eq!(reply.acquire.now, s.now());
+        let alone = s.run(Create { chains: vec![s.start("b").build()] }).await;
+        assert_eq!(reply.create.durability, alone.durability);
     }
 }
 

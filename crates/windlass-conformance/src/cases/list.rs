@@ -402,6 +402,8 @@ async fn jobs_of_a_chain(s: Subject) {
     let listed = all_jobs(&s, of(id), Order::Newest, 3).await;
     assert_eq!(listed.iter().map(|job| job.index).collect::<Vec<_>>(), [6, 5, 4, 3, 2, 1, 0]);
     assert!(listed.iter().all(|job| job.chain == id), "only that chain's jobs are listed");
+    let later = ChainId::from_uuid(*listed[0].id.as_uuid());
+    assert_eq!(job_ids(&s, of(later)).await, [], "the id of a later job is not a chain");
 }
 
 async fn all_dependents(s: &Subject, chain: ChainId, order: Order, max: u32) -> Vec<JobId> {

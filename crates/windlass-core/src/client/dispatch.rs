@@ -21,7 +21,7 @@ use super::join::{AcquireSource, PendingAcquire};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
 use super::trace::RequestedJob;
-use crate::command::{Acquire, Existing, NewChain};
+use crate::command::{Acquire, CreateAndAcquire, Existing, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext, TypeName};
@@ -393,6 +393,12 @@ impl Dispatcher {
     /// Returns an acquire for a worker of this client that waits for jobs of `chains`, which are about to be created.
     pub(super) fn join(&self, chains: &[NewChain]) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
         self.idle_workers.join(chains)
+    }
+
+    /// Reports a failed creation with an acquire, and suspends them for a while.
+    pub(super) fn join_failed(&self, error: &Error) {
+        self.idle_workers.pause_joins();
+        self.observe(&Event::StoreFailed(CreateAndAcquire::NAME, ErrorText::new(error.to_string())));
     }
 
     /// Wakes a worker of this client that waits for jobs of `chains`, whose creation was sent to the store.

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::join::AcquireSource;
 use super::{Announcements, Dispatcher};
@@ -30,7 +31,11 @@ pub(super) type Scheduled = (ChainId, TypeName, Timestamp);
 
 /// The idle workers of a client.
 #[derive(Debug, Default)]
-pub(super) struct IdleWorkers(Mutex<Vec<Weak<IdleWorker>>>);
+pub(super) struct IdleWorkers {
+    workers: Mutex<Vec<Weak<IdleWorker>>>,
+    /// When creations may acquire again: see `join.rs`.
+    pub(super) joins_at: Mutex<Option<Instant>>,
+}
 
 impl IdleWorkers {
     /// Adds the worker of a loop that runs on the current runtime.
@@ -77,7 +82,7 @@ impl IdleWorkers {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Weak<IdleWorker>>> {
         // No code panics in the middle of a change under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,11 +6,15 @@
 //! starts.
 //!
 //! The acquire is one of the worker's own: it reserves the slots that it may fill, and if its reply is lost, the worker's
-//! main loop repeats it. So the creation may fail or be repeated alone, and no job is lost.
+//! main loop repeats it. So the creation may fail or be repeated alone, and no job is lost. After a failure, chains are
+//! created alone for a while.
 //!
 //! [`Capabilities::is_joining`]: crate::store::Capabilities::is_joining
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::expect::{IdleWorker, IdleWorkers};
 use crate::command::{Acquire, AcquireReply, NewChain};
@@ -28,11 +32,32 @@ pub(crate) trait PendingAcquire: Send {
     fn answered(self: Box<Self>, reply: AcquireReply);
 }
 
+/// How long no creation acquires after one that failed. A row that stays locked would otherwise delay every creation.
+const PAUSE: Duration = Duration::from_secs(1);
+
 impl IdleWorkers {
     /// Returns an acquire for a worker that waits for jobs of a type among `chains`, or `None` if no worker waits.
     pub(super) fn join(&self, chains: &[NewChain]) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
+        if self.joins_at().is_some_and(|at| Instant::now() < at) {
+            return None;
+        }
         let waits = |worker: &IdleWorker| worker.is_waiting() && worker.runnable(chains).next().is_some();
-        let mut workers = self.here().into_iter().filter(|worker| waits(worker));
-        workers.find_map(|worker| worker.source.upgrade()?.request())
+        let mut workers = self.here();
+        workers.retain(|worker| waits(worker));
+        // Not always the same worker.
+        let count = workers.len();
+        if count > 1 {
+            workers.rotate_left(fastrand::usize(..count));
+        }
+        workers.into_iter().find_map(|worker| worker.source.upgrade()?.request())
+    }
+
+    /// Notes that a creation with an acquire has failed.
+    pub(super) fn pause_joins(&self) {
+        *self.joins_at() = Some(Instant::now() + PAUSE);
+    }
+
+    fn joins_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.joins_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -58,7 +58,7 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
 
 /// Returns the error of a repeated command. If the repeat was denied, an earlier try may still have taken
 /// effect, so the error must be of kind `Unavailable`.
-fn in_doubt(error: Error, lost: Option<Error>) -> Error {
+pub(super) fn in_doubt(error: Error, lost: Option<Error>) -> Error {
     match lost {
         Some(lost) if error.kind() == ErrorKind::AccessDenied => {
             Error::new(lost.kind(), format!("{lost}; then: {error}")).with_inner(error)

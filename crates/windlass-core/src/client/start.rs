@@ -1,13 +1,14 @@
 //! Creates chains in the store: one at a time in batches with other callers, or many with one command.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::batch::{Batcher, batches};
 use super::executor::Executor;
 use super::expect::Scheduled;
 use super::join::PendingAcquire;
 use super::plan::{Destination, Plan, Start};
-use super::send::{BusyRetries, answered, once_sent, send};
+use super::send::{BusyRetries, answered_within, in_doubt, once_sent, send};
 use super::trace::not_created;
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
@@ -70,7 +71,7 @@ async fn create_batch<S: Store + ?Sized>(
     dispatcher: &Dispatcher,
     chains: Vec<NewChain>,
 ) -> Result<Vec<Created>> {
-    let mut request = Create { chains };
+    let (mut request, mut lost) = (Create { chains }, None);
     let items = request.chains.len();
     dispatcher.measure(|| Activity::Flushed { batch: "start", items });
     if store.capabilities().is_joining()
@@ -78,7 +79,11 @@ async fn create_batch<S: Store + ?Sized>(
     {
         match create_and_acquire(store, dispatcher, request, acquire, pending).await {
             Ok(created) => return Ok(created),
-            Err(create) => request = create,
+            Err((create, error)) => {
+                dispatcher.join_failed(&error);
+                request = create;
+                lost = Some(error).filter(|error| error.kind() == ErrorKind::Unavailable);
+            }
         }
     }
     let (is_ordered, mut expectation) = (store.capabilities().is_ordered(), None);
@@ -89,7 +94,7 @@ async fn create_batch<S: Store + ?Sized>(
             expectation = dispatcher.expect(&request.chains);
         }
     });
-    let reply = reply.await;
+    let reply = reply.await.map_err(|error| in_doubt(error, lost));
     let created = match reply {
         Ok(reply) => reply.chains,
         // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
@@ -107,24 +112,28 @@ async fn create_batch<S: Store + ?Sized>(
     Ok(created)
 }
 
+/// The timeout of a creation with an acquire. It occupies the slots of the worker meanwhile.
+const JOINED_LIMIT: Duration = Duration::from_secs(3);
+
 /// Creates chains, and acquires for a worker that waits for their jobs, with one command. Announces the chains, then starts
-/// the attempts. Returns the request if the command fails: it has created all of the chains or none, so they can be created
-/// alone.
+/// the attempts. If the command fails, returns the request with the error: the command has created all of the chains or none,
+/// so they can be created alone.
 async fn create_and_acquire<S: Store + ?Sized>(
     store: &S,
     dispatcher: &Dispatcher,
     create: Create,
     acquire: Acquire,
     pending: Box<dyn PendingAcquire>,
-) -> Result<Vec<Created>, Create> {
+) -> Result<Vec<Created>, (Create, Error)> {
     let joined = CreateAndAcquire { create, acquire };
     let items = joined.create.chains.len();
-    let call = answered(store.create_and_acquire(joined.clone()));
+    let call = answered_within(JOINED_LIMIT, store.create_and_acquire(joined.clone()));
     let reply = dispatcher.measured(CreateAndAcquire::NAME, |_| items, call).await;
-    let Create { chains } = joined.create;
-    let Ok(CreateAndAcquireReply { create: CreateReply { chains: created, .. }, acquire }) = reply else {
-        return Err(Create { chains });
+    let CreateAndAcquireReply { create: CreateReply { chains: created, .. }, acquire } = match reply {
+        Ok(reply) => reply,
+        Err(error) => return Err((joined.create, error)),
     };
+    let Create { chains } = joined.create;
     let is_acquired = |chain| acquire.jobs.iter().any(|acquired| acquired.job.chain == chain);
     // A job that the worker has acquired needs no hint.
     announce(dispatcher, &chains, &created, is_acquired);

@@ -203,7 +203,9 @@ impl Tables {
         places: RangeInclusive<u32>,
     ) -> impl DoubleEndedIterator<Item = (u32, JobId)> {
         let (from, to) = (*places.start(), *places.end());
-        let first = (from == 0).then(|| chain.first_job()).filter(|first| self.jobs.contains_key(first));
+        // The id may be that of a later job of another chain.
+        let is_own = |first: &JobId| self.jobs.get(first).is_some_and(|row| row.job.chain == chain);
+        let first = (from == 0).then(|| chain.first_job()).filter(is_own);
         let later = (from <= to).then(|| self.later_jobs.range((chain, from)..=(chain, to)));
         let later = later.into_iter().flatten().map(|((_, index), job)| (*index, *job));
         first.map(|first| (0, first)).into_iter().chain(later)

@@ -86,7 +86,7 @@ impl<S: Store + ?Sized> Drop for InFlight<S> {
 /// Acquires for this worker travel with the creations of other tasks, while the main loop waits.
 impl<S: Store + ?Sized> AcquireSource for Engine<S> {
     fn request(self: Arc<Self>) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
-        if self.stopping.is_cancelled() {
+        if self.stopping.is_cancelled() || !self.has_idle_handler() {
             return None;
         }
         let permit = Arc::clone(&self.acquiring).try_acquire_owned().ok()?;
@@ -103,9 +103,10 @@ impl<S: Store + ?Sized> PendingAcquire for Joined<S> {
         let Some(in_flight) = self.0.take() else { return };
         let engine = Arc::clone(&in_flight.engine);
         let Acquisition { requested, acquired } = in_flight.answered(reply);
-        // No slot is free, and more jobs may be due. The loop had room when it last checked, so it would not be woken when a
-        // slot is freed.
-        if acquired >= requested {
+        // If no slot is free, more jobs may be due. The loop had room when it last checked, so it would not be woken when a
+        // slot is freed. If the loop is full, it has checked while the slots were reserved: it may have ignored a hint.
+        // The reservation ends before `full` is read, and the loop sets `full` before it counts the slots.
+        if acquired >= requested || engine.is_full() {
             engine.freed.notify_one();
         }
     }

@@ -270,7 +270,7 @@ impl<S: Store + ?Sized> Engine<S> {
         }
         announcements.ripple_after(&reply.ripple, announced);
         announcements.send(dispatcher);
-        dispatcher.announced(Settling::closing(items));
+        dispatcher.announced(reply.ripple.closed.iter().map(|closed| closed.chain));
         reply.settled
     }
 

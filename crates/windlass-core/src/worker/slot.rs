@@ -116,6 +116,13 @@ impl<S: Store + ?Sized> Engine<S> {
         self.slots().free(self)
     }
 
+    /// Whether a job that is acquired now starts at once, instead of waiting for a handler to end. A job that waits could run
+    /// in another process.
+    pub(super) fn has_idle_handler(&self) -> bool {
+        let slots = self.slots();
+        slots.active < self.concurrency && slots.waiting.is_empty()
+    }
+
     /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`. Returns whether its
     /// handler may start; otherwise the job waits for another handler to end.
     pub(super) fn occupy(

@@ -34,6 +34,8 @@ pub(super) enum Fault {
     HangsAfterwards,
     /// The command is executed after this delay.
     Takes(Duration),
+    /// The command is executed, and the caller gets the reply after this delay.
+    AnswersLate(Duration),
     Panics,
     /// Every item is answered as busy.
     IsBusy,
@@ -165,6 +167,11 @@ async fn apply<T>(
         Some(Fault::Takes(time)) => {
             pass(time).await;
             carry_out.await
+        }
+        Some(Fault::AnswersLate(time)) => {
+            let reply = carry_out.await;
+            pass(time).await;
+            reply
         }
         Some(Fault::Panics) => panic!("{name} panics"),
     }

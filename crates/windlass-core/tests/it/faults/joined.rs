@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
-use windlass_core::{Client, Ctx, Data, Event, HandlerOptions, InProcessNotifier, Status, Worker};
+use windlass_core::{Client, Ctx, Data, ErrorKind, Event, HandlerOptions, InProcessNotifier, Status, Worker};
 
 use super::faulty::{Fault, Faulty};
 use super::{LEASE, Long, MINUTE, Result, Seen, TIMEOUT, Task, Trace, echo, obedient, pass, stored, task};
@@ -159,6 +159,80 @@ async fn only_jobs_that_the_worker_can_start_are_joined() {
     worker.stop_now(TIMEOUT).await;
     client.start(task("stopped")).await.unwrap();
     assert_eq!(store.calls(JOINED), 0);
+}
+
+/// The hint of a job arrives while the slots are reserved for an acquire in flight, so that the loop ignores it.
+#[tokio::test(start_paused = true)]
+async fn a_hint_during_the_command_is_not_lost() {
+    for key in ["another key", "key"] {
+        let (store, client) = joining();
+        let other = Client::new(store.clone());
+        let trace = Trace::default();
+        let worker = Worker::new(&client).concurrency(3).poll(HOUR).data(trace.clone());
+        let worker = worker.handle(obedient).handle(echo::<Long>).start().await.unwrap();
+        client.start(task("holds its key")).key("key").await.unwrap();
+        pass(TIMEOUT).await;
+        store.fault(JOINED, Fault::AnswersLate(LEASE / 8), 1);
+        let starting = tokio::spawn({
+            let client = client.clone();
+            async move { client.start(task("x")).key(key).await }
+        });
+        pass(LEASE / 16).await;
+        let chain = other.start::<Long>("y".into()).await.unwrap();
+        let output = other.wait(chain).poll(HOUR).timeout(TIMEOUT).await;
+        assert_eq!(output.unwrap(), "attempt 1", "{key}");
+        starting.await.unwrap().unwrap();
+        assert_eq!(store.calls(JOINED), 2);
+        worker.stop_now(TIMEOUT).await;
+    }
+}
+
+/// A job that would wait for a busy handler is announced, so that another worker can run it.
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_handlers_are_busy_is_not_joined() {
+    let (store, client) = joining();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).concurrency(1).prefetch(10).poll(HOUR).data(trace.clone());
+    let worker = worker.handle(obedient).start().await.unwrap();
+    pass(TIMEOUT).await;
+    client.start(task("x")).await.unwrap();
+    trace.started.notified().await;
+    client.start(task("y")).await.unwrap();
+    assert_eq!((store.calls(JOINED), store.calls("create")), (1, 1));
+    worker.stop_now(TIMEOUT).await;
+}
+
+/// A command that fails again and again is reported, and not sent for each creation.
+#[tokio::test(start_paused = true)]
+async fn failures_suspend_the_command() {
+    let (store, seen) = (Faulty::joining(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let worker = Worker::new(&client).poll(HOUR).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
+    store.break_all(&[JOINED], &Fault::IsLocked);
+    for _ in 0..20 {
+        let chain = client.start(task("x")).await.unwrap();
+        client.wait(chain).poll(HOUR).timeout(TIMEOUT).await.unwrap();
+    }
+    assert_eq!(store.calls(JOINED), 1);
+    assert_eq!(seen.count(|event| matches!(event, Event::StoreFailed(..))), 1);
+    store.clear_faults();
+    pass(TIMEOUT).await;
+    client.start(task("x")).await.unwrap();
+    assert_eq!(store.calls(JOINED), 2);
+    worker.stop(TIMEOUT).await;
+}
+
+/// The chain may exist although its creation was denied.
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_leaves_a_denied_creation_in_doubt() {
+    let (store, client) = joining();
+    let _worker = Worker::new(&client).poll(HOUR).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
+    store.fault(JOINED, Fault::LosesReply, 1);
+    store.fault("create", Fault::IsDenied, 1);
+    let error = client.start(task("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 /// Starts of many callers, workers with few slots, and faults at random: every job runs, without polling.
