@@ -215,10 +215,11 @@ impl Writer {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let end = offset + self.buffer.0.len() as u64;
-        let reserves = reserves && end >= shared.reserve_from_bytes && self.pause.is_over();
+        let is_full = end > state.journal_size;
+        let reserves = reserves && is_full && end >= shared.reserve_from_bytes && self.pause.is_over();
         let began = Instant::now();
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| {
-            if end > state.journal_size {
+            if is_full {
                 state.journal_size = if reserves { reserve(&*state.journal, end) } else { end };
             }
             state.journal.sync()
@@ -229,12 +230,12 @@ impl Writer {
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
             state.failed = Some(FailedRecord { header, end });
-            self.pause.failed(end);
+            self.pause.failed(end, reserves);
             let _ = shared.truncate(state);
             return Err(error);
         }
         self.sync = began.elapsed();
-        self.pause.appended(end - offset);
+        self.pause.appended(end - offset, reserves && state.journal_size > end);
         state.position = Position { generation, offset: end, number: number + 1 };
         state.journal_bytes += end - offset;
         shared.counted.commit();
