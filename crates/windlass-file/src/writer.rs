@@ -21,7 +21,7 @@ use windlass_core::{Error, ErrorKind, Result, Timestamp};
 
 use crate::codec::Encoder;
 use crate::error::{closed, lock_timed_out, shortened};
-use crate::folder::{Position, journal_name};
+use crate::folder::{Files, Position, is_missing, journal_name, retry_missing};
 use crate::frame::{self, Kind};
 use crate::lock::Held;
 use crate::pace::Pace;
@@ -260,6 +260,12 @@ impl Writer {
                 self.note_result(&erased);
                 let _ = reply.send(erased);
             }
+            Work::Settle(reply) => {
+                let settled = shared.state().and_then(|mut state| shared.prepare(&mut state));
+                drop(held);
+                self.note_result(&settled);
+                let _ = reply.send(settled);
+            }
             Work::Rotate(generation, reply) => {
                 let began = Instant::now();
                 let rotated = self.rotate(&shared, generation);
@@ -400,6 +406,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Advances the state to the end of the journal, even if `head` is behind. Waits for the folder's lock.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let (reply, settled) = mpsc::channel();
+        self.push(Work::Settle(reply))?;
+        settled.recv().map_err(|_| closed())?
+    }
+
     /// Fails work that has waited too long for the lock. Returns whether any work is left.
     fn still_waits(&self) -> bool {
         self.fail_overdue();
@@ -445,7 +458,13 @@ impl Shared {
         state.journal_size = size;
         if size > state.position.offset && has_record(&*state.journal, state.position.offset).map_err(io)? {
             // Another process was killed before it could publish what it wrote.
-            let end = self.folder.settle_tail(state.position)?;
+            let end = match self.folder.settle_tail(state.position) {
+                // A compaction has removed this journal, and its process could not publish the next one.
+                Err(error) if is_missing(&error) => {
+                    retry_missing(|| self.folder.recover(&Files::list(&*self.folder.disk)?))?
+                }
+                settled => settled?,
+            };
             // Publish the end before acting on it. Otherwise a process whose sync failed would still take the record for
             // its own, and cut it off.
             self.folder

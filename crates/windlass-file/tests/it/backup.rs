@@ -84,7 +84,7 @@ async fn a_backup_is_restored_by_moving_it() {
     let store = FileStore::open(folder.options().namespace("shop")).await.unwrap();
     start(&store, vec![new_chain(), new_chain()]).await;
     let backup = folder.directory.path().join("backup");
-    store.backup(&backup).await.unwrap();
+    assert_eq!(store.backup(&backup).await.unwrap().jobs, 2);
     assert_eq!(names(&backup), ["head", "journal-0000000001"]);
     take(&store, 2).await;
     store.close().await.unwrap();
