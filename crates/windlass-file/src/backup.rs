@@ -36,9 +36,10 @@ pub(crate) fn back_up(shared: &Shared, destination: &Path) -> Result<BackupStats
     let destination = std::path::absolute(destination).map_err(failed)?;
     check(&destination, shared.folder.path())?;
     let incomplete = incomplete_name(&destination)?;
-    fs::create_dir(&incomplete).map_err(failed)?;
+    create_private(&incomplete).map_err(failed)?;
     let to: Arc<dyn Disk> = Arc::new(RealDisk::new(incomplete.clone()));
     let copied = copy_files(shared, &to, &destination).and_then(|stats| {
+        copy_mode(shared.folder.path(), &incomplete).and_then(|()| to.sync_folder()).map_err(failed)?;
         check(&destination, shared.folder.path())?;
         fs::rename(&incomplete, &destination).and_then(|()| sync_parent(&destination)).map_err(failed)?;
         Ok(stats)
@@ -47,6 +48,26 @@ pub(crate) fn back_up(shared: &Shared, destination: &Path) -> Result<BackupStats
         let _ = fs::remove_dir_all(&incomplete);
     }
     copied
+}
+
+/// Creates a folder that only this user can read. It gets the mode of the source when it is complete.
+pub(crate) fn create_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Lets the same users read the copy as the source.
+#[cfg(unix)]
+fn copy_mode(from: &Path, to: &Path) -> io::Result<()> {
+    fs::set_permissions(to, fs::metadata(from)?.permissions())
+}
+
+/// On other systems, a folder has the permissions of the one that contains it.
+#[cfg(not(unix))]
+fn copy_mode(_: &Path, _: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 /// Refuses a destination that exists, or that is inside the folder.

@@ -100,6 +100,8 @@ impl FileStore {
     /// known, the backup first waits for the lock, as a write does, to find out whether that record is committed. At the
     /// end, the copy is loaded as a check, which needs the memory of a second open store.
     ///
+    /// On Unix, the copy has the mode of the folder.
+    ///
     /// The backup has the name `DESTINATION.tmp-…` until it is complete and synced. If the process is killed, such a folder
     /// is left behind, and can be removed. If the store has a [namespace](Options::namespace), only that is copied: the copy
     /// is a store without a namespace.

@@ -10,7 +10,7 @@ use windlass_core::{ErrorKind, Store, Timestamp};
 use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, Workload, create, open, run};
 use crate::FileStore;
-use crate::backup::{BackupStats, copy_files};
+use crate::backup::{BackupStats, copy_files, create_private};
 use crate::disk::Disk;
 use crate::folder::{HEAD, journal_name, snapshot_name};
 use crate::record::Stamp;
@@ -218,4 +218,15 @@ async fn errors_name_the_side_that_failed() {
     let error = back_up(&store, &TestDisk::new()).unwrap_err();
     assert!(error.to_string().contains("journal-0000000001` is damaged at offset 64"), "{error}");
     store.close().await.unwrap();
+}
+
+/// An incomplete copy does not yet have the mode of the folder.
+#[cfg(unix)]
+#[test]
+fn an_incomplete_copy_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("copy");
+    create_private(&folder).unwrap();
+    assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o7777, 0o700);
 }

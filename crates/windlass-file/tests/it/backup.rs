@@ -95,6 +95,21 @@ async fn a_backup_is_restored_by_moving_it() {
     assert_eq!(take(&store, 10).await.len(), 2, "as before they were taken");
 }
 
+/// Payloads may be secret, so the copy is as readable as the folder.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_backup_has_the_mode_of_the_folder() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let store = folder.open().await;
+    for mode in [0o700, 0o750, 0o777] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let backup = folder.directory.path().join(format!("backup-{mode:o}"));
+        store.backup(&backup).await.unwrap();
+        assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, mode);
+    }
+}
+
 #[tokio::test]
 async fn a_destination_that_is_not_new_is_refused() {
     let folder = Folder::new();
