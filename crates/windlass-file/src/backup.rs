@@ -15,7 +15,7 @@ use windlass_core::{Error, ErrorKind, Result};
 
 use crate::committed::{Committed, CommittedFile};
 use crate::disk::{Disk, DiskFile, RealDisk, sync_parent};
-use crate::error::{backup_failed, backup_unusable, shortened};
+use crate::error::{backup_failed, backup_not_durable, backup_unusable, destination_exists, shortened};
 use crate::folder::{Files, Folder, HEAD, Position};
 use crate::shared::Shared;
 use crate::state::State;
@@ -30,18 +30,19 @@ pub struct BackupStats {
     pub jobs: usize,
 }
 
-/// Copies the committed state of a store to a new folder.
-pub(crate) fn back_up(shared: &Shared, destination: &Path) -> Result<BackupStats> {
+/// Copies the committed state of a store to a new folder. `outer` is the folder that contains those of the namespaces.
+pub(crate) fn back_up(shared: &Shared, outer: &Path, destination: &Path) -> Result<BackupStats> {
     let failed = |error| backup_failed(destination, error);
     let destination = std::path::absolute(destination).map_err(failed)?;
-    check(&destination, shared.folder.path())?;
+    let folders = [outer, shared.folder.path()];
+    check(&destination, folders)?;
     let incomplete = incomplete_name(&destination)?;
     create_private(&incomplete).map_err(failed)?;
     let to: Arc<dyn Disk> = Arc::new(RealDisk::new(incomplete.clone()));
     let copied = copy_files(shared, &to, &destination).and_then(|stats| {
         copy_mode(shared.folder.path(), &incomplete).and_then(|()| to.sync_folder()).map_err(failed)?;
-        check(&destination, shared.folder.path())?;
-        fs::rename(&incomplete, &destination).and_then(|()| sync_parent(&destination)).map_err(failed)?;
+        check(&destination, folders)?;
+        install(&incomplete, &destination, sync_parent)?;
         Ok(stats)
     });
     if copied.is_err() {
@@ -70,19 +71,35 @@ fn copy_mode(_: &Path, _: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a destination that exists, or that is inside the folder.
-fn check(destination: &Path, folder: &Path) -> Result<()> {
-    let shown = destination.display();
+/// Renames the copy to the destination, and makes that durable.
+pub(crate) fn install(
+    incomplete: &Path,
+    destination: &Path,
+    sync_parent: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<()> {
+    use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+    fs::rename(incomplete, destination).map_err(|error| match error.kind() {
+        // Something else has created it since it was checked.
+        AlreadyExists | DirectoryNotEmpty | NotADirectory => destination_exists(destination),
+        _ => backup_failed(destination, error),
+    })?;
+    sync_parent(destination).map_err(|error| backup_not_durable(destination, error))
+}
+
+/// Refuses a destination that exists, or that is inside one of the folders.
+fn check(destination: &Path, folders: [&Path; 2]) -> Result<()> {
     if destination.symlink_metadata().is_ok() {
-        let text = format!("the destination `{shown}` exists: choose a name that does not exist");
-        return Err(Error::new(ErrorKind::Invalid, text));
+        return Err(destination_exists(destination));
     }
-    let parent = destination.parent().and_then(|parent| parent.canonicalize().ok());
-    let is_inside =
-        parent.zip(folder.canonicalize().ok()).is_some_and(|(parent, folder)| parent.starts_with(folder));
-    if is_inside {
-        let text =
-            format!("the destination `{shown}` is inside the folder of the store: choose another place");
+    let Some(parent) = destination.parent().and_then(|parent| parent.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let mut folders = folders.into_iter().filter_map(|folder| folder.canonicalize().ok());
+    if folders.any(|folder| parent.starts_with(folder)) {
+        let text = format!(
+            "the destination `{}` is inside the folder of the store: choose another place",
+            destination.display()
+        );
         return Err(Error::new(ErrorKind::Invalid, text));
     }
     Ok(())

@@ -113,8 +113,8 @@ impl FileStore {
     /// is needed, and another process keeps it. Otherwise an error of one of the disks.
     pub async fn backup(&self, destination: impl Into<PathBuf>) -> Result<BackupStats> {
         self.check_open()?;
-        let destination = destination.into();
-        self.blocking(move |shared| back_up(shared, &destination)).await
+        let (outer, destination) = (self.options.path.clone(), destination.into());
+        self.blocking(move |shared| back_up(shared, &outer, &destination)).await
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {

@@ -10,8 +10,8 @@ use windlass_core::{ErrorKind, Store, Timestamp};
 use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, Workload, create, open, run};
 use crate::FileStore;
-use crate::backup::{BackupStats, copy_files, create_private};
-use crate::disk::Disk;
+use crate::backup::{BackupStats, copy_files, create_private, install};
+use crate::disk::{Disk, sync_parent};
 use crate::folder::{HEAD, journal_name, snapshot_name};
 use crate::record::Stamp;
 use crate::snapshot::Writer;
@@ -229,4 +229,29 @@ fn an_incomplete_copy_is_private() {
     let folder = directory.path().join("copy");
     create_private(&folder).unwrap();
     assert_eq!(std::fs::metadata(folder).unwrap().permissions().mode() & 0o7777, 0o700);
+}
+
+/// Something else creates the destination after it was checked. It is not replaced.
+#[test]
+fn a_destination_that_appears_meanwhile_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let [copy, file, folder] = ["copy", "file", "folder"].map(|name| directory.path().join(name));
+    for folder in [&copy, &folder] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("content"), "text").unwrap();
+    }
+    std::fs::write(&file, "mine").unwrap();
+    for destination in [&file, &folder] {
+        let error = install(&copy, destination, sync_parent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("exists: choose a name that does not exist"), "{error}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+    let new = directory.path().join("new");
+    let error = install(&copy, &new, |_| Err(Io::Other.into())).unwrap_err();
+    assert!(
+        error.to_string().contains("new` is complete, but a power failure may still remove it"),
+        "{error}"
+    );
+    assert!(new.join("content").exists());
 }

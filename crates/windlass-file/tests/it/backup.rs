@@ -135,3 +135,16 @@ async fn a_destination_that_is_not_new_is_refused() {
     store.close().await.unwrap();
     assert_eq!(store.backup(inside.join("backup")).await.unwrap_err().kind(), ErrorKind::Closed);
 }
+
+/// The folder of a store also contains those of its namespaces.
+#[tokio::test]
+async fn a_destination_in_the_folder_of_the_namespaces_is_refused() {
+    let folder = Folder::new();
+    let store = FileStore::open(folder.options().namespace("shop")).await.unwrap();
+    for name in ["backup", "namespace-x", "namespace-shop/backup"] {
+        let error = store.backup(folder.path().join(name)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("is inside the folder of the store"), "{error}");
+    }
+    assert_eq!(names(&folder.path()), ["namespace-shop"]);
+}
