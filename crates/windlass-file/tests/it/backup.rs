@@ -41,27 +41,33 @@ async fn a_backup_contains_everything_acknowledged_before_it() {
     };
     let writers: Vec<_> = stores[..2].iter().map(write).collect();
     let compactions = || -> u64 { stores.iter().map(|store| store.compaction().completed).sum() };
-    let mut made = 0;
-    while made < BACKUPS || compactions() < 4 {
+    for made in 0..BACKUPS {
         let before = acknowledged.lock().unwrap().clone();
         let destination = folder.directory.path().join(format!("backup-{made}"));
         stores[made % 3].backup(&destination).await.unwrap();
-        made += 1;
         let copy = FileStore::open(Options::new(&destination).clock(folder.clock.clone())).await.unwrap();
         let stored = chains(&copy).await;
         let missing = before.iter().filter(|id| !stored.contains(id)).count();
         assert_eq!(missing, 0, "of {} chains in backup {made}", before.len());
+        assert!(writers.iter().all(|writer| !writer.is_finished()), "they go on");
         assert_eq!(copy.health().await.unwrap(), []);
         // The copy is a store of its own.
         start(&copy, vec![new_chain()]).await;
         copy.close().await.unwrap();
         fs::remove_dir_all(destination).unwrap();
+        // Between the backups at the latest. The stores also compact the folder during them, by themselves.
+        stores[made % 2].compact().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    println!("{made} backups, {} compactions, {} chains", compactions(), acknowledged.lock().unwrap().len());
+    assert!(compactions() >= BACKUPS as u64, "{} compactions", compactions());
+    println!(
+        "{BACKUPS} backups, {} compactions, {} chains",
+        compactions(),
+        acknowledged.lock().unwrap().len()
+    );
     assert_eq!(names(folder.directory.path()), ["queue"], "nothing is left behind");
     assert_eq!(stores[2].health().await.unwrap(), []);
 }
