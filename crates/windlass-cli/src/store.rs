@@ -2,7 +2,7 @@
 
 mod url;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +88,14 @@ impl StoreConfig {
             StoreUrl::Sqlite(path) => !path.exists(),
             StoreUrl::File(path) => !self.file_options(path).folder().exists(),
             StoreUrl::Memory | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => false,
+        }
+    }
+
+    /// Returns the folder of the store, if it is in one.
+    pub(crate) fn folder(&self) -> Option<PathBuf> {
+        match &self.store {
+            StoreUrl::File(path) => Some(self.file_options(path).folder()),
+            _ => None,
         }
     }
 

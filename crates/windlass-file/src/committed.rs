@@ -5,14 +5,16 @@
 
 use std::sync::Arc;
 
-use windlass_core::{ErrorKind, Result};
+use windlass_core::Result;
 
 use crate::disk::DiskFile;
-use crate::folder::{Files, Folder, Position, journal_name, snapshot_name, verify};
+use crate::error::unknown_end;
+use crate::folder::{Files, Folder, Position, journal_name, retry_missing, snapshot_name, verify};
 use crate::frame::{HEADER_BYTES, Kind, Reader};
+use crate::reserve::has_record;
 use crate::shared::Shared;
 
-/// The number of tries to open the files if one of them is missing.
+/// The number of tries to open the files if the end is older than the snapshot.
 const TRIES: usize = 10;
 
 /// The latest snapshot, if there is one, and the journals since then.
@@ -39,10 +41,30 @@ pub(crate) struct CommittedFile {
 }
 
 impl Committed {
+    /// Opens the files with everything that was committed before the call.
+    ///
+    /// A process that cannot write `head` goes on: its batches are synced and acknowledged. So `head` may be behind. In the
+    /// journal, such a batch is not different from one that is being written. So the end is then determined as when the
+    /// folder is opened, with the folder's lock.
+    pub(crate) fn open_latest(shared: &Shared) -> Result<Self> {
+        let committed = Self::open(shared)?;
+        if !committed.may_continue(&shared.folder)? {
+            return Ok(committed);
+        }
+        for _ in 0..TRIES {
+            shared.settle()?;
+            // The end is now that of this store, or a later one.
+            let committed = Self::open(shared)?;
+            if committed.last_journal().is_some() {
+                return Ok(committed);
+            }
+        }
+        Err(unknown_end(shared.folder.path()))
+    }
+
     /// Opens the files. Starts again if a compaction removed one of them since they were listed.
     pub(crate) fn open(shared: &Shared) -> Result<Self> {
-        let mut tries = 1;
-        loop {
+        retry_missing(|| {
             let files = Files::list(&*shared.folder.disk)?;
             // After the files were listed: a snapshot in the list may be newer than the end was before.
             let (end, is_latest) = {
@@ -51,15 +73,23 @@ impl Committed {
                 shared.follow(&mut state)?;
                 (state.position, head.is_some_and(|head| head <= state.position))
             };
-            match Self::try_open(&shared.folder, &files, end, is_latest) {
-                Err(error)
-                    if error.kind() == ErrorKind::Corrupt && error.inner().is_some() && tries < TRIES =>
-                {
-                    tries += 1;
-                }
-                opened => return opened,
-            }
+            Self::try_open(&shared.folder, &files, end, is_latest)
+        })
+    }
+
+    /// Whether there may be committed records after the end.
+    fn may_continue(&self, folder: &Folder) -> Result<bool> {
+        match self.last_journal() {
+            Some(last) if self.is_latest => has_record(&*last.file, self.end.offset)
+                .map_err(|error| folder.io("cannot read the journal", error)),
+            _ => Ok(true),
         }
+    }
+
+    /// The journal that contains the end. `None` if there is a snapshot that is newer than the end: the process that
+    /// compacted the folder could not write `head`.
+    fn last_journal(&self) -> Option<&CommittedFile> {
+        self.files.last().filter(|file| file.generation == self.end.generation && file.kind == Kind::Journal)
     }
 
     fn try_open(folder: &Folder, files: &Files, end: Position, is_latest: bool) -> Result<Self> {
@@ -90,9 +120,9 @@ impl Committed {
             let number = if kind == Kind::Snapshot { 1 } else { next };
             let (reading, origin) = (Arc::clone(&file.file), folder.origin(kind, generation));
             let mut reader = Reader::new(reading, origin, HEADER_BYTES, number, file.bytes);
-            let checked = verify(&mut reader, folder.path(), &file.name);
+            let checked = verify(&mut reader, kind, folder.path(), &file.name);
             next = if kind == Kind::Snapshot { first } else { reader.number() };
-            checked.map(drop)
+            checked
         };
         self.files.iter().map(check).collect()
     }

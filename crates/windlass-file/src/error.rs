@@ -51,11 +51,36 @@ pub(crate) fn backup_failed(destination: &Path, error: io::Error) -> Error {
     Error::new(kind, text).with_inner(error)
 }
 
-/// A backup cannot be made because `head` is invalid.
+/// The destination of a backup exists.
+pub(crate) fn destination_exists(destination: &Path) -> Error {
+    let text =
+        format!("the destination `{}` exists: choose a name that does not exist", destination.display());
+    Error::new(ErrorKind::Invalid, text)
+}
+
+/// A backup is complete, but its name could not be synced.
+pub(crate) fn backup_not_durable(destination: &Path, error: io::Error) -> Error {
+    let text = format!(
+        "the backup `{}` is complete, but a power failure may still remove it, because the folder that contains it could \
+         not be synced: {error}: check the disk",
+        destination.display()
+    );
+    Error::new(ErrorKind::Unavailable, text).with_inner(error)
+}
+
+/// The records of a folder are valid, but their copy cannot be opened.
+pub(crate) fn backup_unusable(folder: &Path, error: &Error) -> Error {
+    let text =
+        format!("the folder `{}` is damaged, so its backup cannot be opened: {error}", folder.display());
+    Error::new(ErrorKind::Corrupt, text)
+}
+
+/// A backup cannot be made because the end in `head` is not known or too old.
 pub(crate) fn unknown_end(folder: &Path) -> Error {
     let path = folder.join(HEAD);
     let text = format!(
-        "`{}` is invalid, so the end of the journal is not known: the next write of any process repairs it; then try again",
+        "`{}` is invalid or too old, so the end of the journal is not known: the next write of any process repairs it; then \
+         try again",
         path.display()
     );
     Error::new(ErrorKind::Unavailable, text)

@@ -34,6 +34,9 @@ pub(crate) const COMPACT: &str = "compact";
 pub(crate) const HOLDER: &str = "holder";
 const TEMPORARY: &str = ".tmp";
 
+/// Why a snapshot without its last record is damaged.
+pub(crate) const SNAPSHOT_CUT: &str = "its end is missing";
+
 pub(crate) fn journal_name(generation: u64) -> String {
     format!("journal-{generation:010}")
 }
@@ -419,6 +422,25 @@ fn is_head(bytes: &[u8; HEAD_BYTES]) -> bool {
     bytes.starts_with(&HEAD_MAGIC) && crc32fast::hash(body).to_le_bytes() == *sum
 }
 
+/// The number of tries if a file is missing.
+const TRIES: usize = 10;
+
+/// Runs this again if a file is missing: a compaction of another process may have removed it since the files were listed.
+pub(crate) fn retry_missing<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut tries = 1;
+    loop {
+        match run() {
+            Err(error) if is_missing(&error) && tries < TRIES => tries += 1,
+            done => return done,
+        }
+    }
+}
+
+/// Whether the error says that a file is missing.
+pub(crate) fn is_missing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Corrupt && error.inner().is_some()
+}
+
 fn open_file(disk: &dyn Disk, name: &str) -> Result<Arc<dyn DiskFile>> {
     disk.open(name).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -440,12 +462,14 @@ fn read_header(folder: &Path, name: &str, file: &dyn DiskFile, kind: Kind) -> Re
     Header::decode(&bytes, kind).map_err(|bad| bad_header(folder, name, bad))
 }
 
-/// Checks every record of a file. Returns the offset after the last one.
-pub(crate) fn verify(reader: &mut Reader, folder: &Path, name: &str) -> Result<u64> {
+/// Checks every record of a file, and that a snapshot has an end.
+pub(crate) fn verify(reader: &mut Reader, kind: Kind, folder: &Path, name: &str) -> Result<()> {
+    let mut has_end = kind == Kind::Journal;
     loop {
         match reader.next().map_err(|error| from_io("cannot read a file", folder, error))? {
-            Next::Record(_) => {}
-            Next::End => return Ok(reader.offset()),
+            Next::Record(record) => has_end |= record::is_snapshot_end(record.content),
+            Next::End if has_end => return Ok(()),
+            Next::End => return Err(damaged(folder, name, reader.offset(), SNAPSHOT_CUT)),
             Next::Invalid { offset, reason } => return Err(damaged(folder, name, offset, reason)),
         }
     }

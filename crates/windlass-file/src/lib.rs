@@ -105,6 +105,7 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
+pub use crate::backup::BackupStats;
 pub use crate::compact::CompactionStats;
 pub use crate::notifier::FileNotifier;
 pub use crate::open::{Attempt, Client, Done, ItemAttempt, ItemDone, open};

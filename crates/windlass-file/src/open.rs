@@ -8,15 +8,12 @@ use windlass_core::{Error, ErrorKind, Result};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{from_io, lock_timed_out};
-use crate::folder::{Files, Folder, HEAD, Position};
+use crate::folder::{Files, Folder, HEAD, Position, retry_missing};
 use crate::lock::Lock;
 use crate::options::Options;
 use crate::shared::Shared;
 use crate::state::State;
 use crate::store::FileStore;
-
-/// The number of tries to list the files if one of them is missing.
-const FIND_TRIES: usize = 10;
 
 /// The maximum number of file names that an error lists.
 const NAMES_SHOWN: usize = 3;
@@ -68,18 +65,7 @@ pub(crate) fn open_folder(disk: &Arc<dyn Disk>, options: &Options) -> Result<Sha
     };
     // A process may have been killed after it created files, and before their names were synced.
     disk.sync_folder().map_err(|error| from_io("cannot sync the folder", path, error))?;
-    let mut tries = 1;
-    let (folder, end) = loop {
-        match find_end(disk, &head) {
-            // A file is missing. A compaction of another process may have removed it since it was listed.
-            Err(error)
-                if error.kind() == ErrorKind::Corrupt && error.inner().is_some() && tries < FIND_TRIES =>
-            {
-                tries += 1;
-            }
-            found => break found?,
-        }
-    };
+    let (folder, end) = retry_missing(|| find_end(disk, &head))?;
     // Loading may take seconds. Other processes may write during this time, because the files that are read here do not
     // change.
     drop(held);

@@ -33,6 +33,8 @@ pub(crate) enum Work {
     /// Begins a transaction. The writer waits until the returned sender sends the end, or is dropped.
     Begin(oneshot::Sender<Result<mpsc::Sender<End>>>),
     Erase(oneshot::Sender<Result<()>>),
+    /// Finds the end of the journal, as when the folder is opened.
+    Settle(mpsc::Sender<Result<()>>),
     /// Seals the journal and continues in this generation. Returns the number of its first record.
     Rotate(u64, mpsc::Sender<Result<u64>>),
 }
@@ -58,7 +60,7 @@ impl Waiting {
             Work::Command(_, reply) => reply.is_closed(),
             Work::Begin(reply) => reply.is_closed(),
             Work::Erase(reply) => reply.is_closed(),
-            Work::Rotate(..) => false,
+            Work::Settle(_) | Work::Rotate(..) => false,
         }
     }
 
@@ -76,6 +78,7 @@ impl Waiting {
             Work::Command(_, reply) => drop(reply.send(Err(error))),
             Work::Begin(reply) => drop(reply.send(Err(error))),
             Work::Erase(reply) => drop(reply.send(Err(error))),
+            Work::Settle(reply) => drop(reply.send(Err(error))),
             Work::Rotate(_, reply) => drop(reply.send(Err(error))),
         }
     }

@@ -100,6 +100,11 @@ pub(crate) fn sealed(content: &[u8], generation: u64) -> Result<Option<u64>, Mal
     }
 }
 
+/// Whether the record is the last one of a snapshot.
+pub(crate) fn is_snapshot_end(content: &[u8]) -> bool {
+    content.first() == Some(&tag::SNAPSHOT_END)
+}
+
 /// Applies a record to the model, and passes each change to `noted`. See [`apply`] for `is_partial`.
 ///
 /// After an error, the model may contain a part of the record, and must be discarded.

@@ -42,14 +42,21 @@ pub(crate) fn reserve(journal: &dyn DiskFile, end: u64) -> u64 {
     }
 }
 
+/// The maximum pause is that of one failure, times 2 to the power of this.
+const DOUBLINGS_MAX: u32 = 8;
+
 /// Pauses reservations after a failed write or sync.
 ///
 /// Some file systems and thin volumes allocate space late: they accept the zeros, and then the sync fails. The record that
 /// shares this sync fails too, although there may be space for it alone. So after a failure, the next records are appended
-/// without room, until they have as many bytes as the room would have had.
+/// without room, until they have as many bytes as the room would have had. The disk may stay as full as that, for example
+/// because compactions free the space for the records again. So the pause doubles with each failure until a sync of room
+/// succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
     bytes: u64,
+    /// The number of records in a row that failed with reserved room.
+    failures: u32,
 }
 
 impl Pause {
@@ -57,14 +64,19 @@ impl Pause {
         self.bytes == 0
     }
 
-    /// Records that a record up to this offset could not be written or synced.
-    pub(crate) fn failed(&mut self, end: u64) {
-        self.bytes = room(end).len() as u64;
+    /// Records that a record up to this offset could not be written or synced, and whether it was to have room.
+    pub(crate) fn failed(&mut self, end: u64, reserved: bool) {
+        self.failures = self.failures.saturating_add(u32::from(reserved));
+        let doublings = self.failures.saturating_sub(1).min(DOUBLINGS_MAX);
+        self.bytes = (room(end).len() as u64) << doublings;
     }
 
-    /// Records that so many bytes were written and synced.
-    pub(crate) const fn appended(&mut self, bytes: u64) {
+    /// Records that so many bytes were written and synced, and whether there were zeros after them.
+    pub(crate) const fn appended(&mut self, bytes: u64, reserved: bool) {
         self.bytes = self.bytes.saturating_sub(bytes);
+        if reserved {
+            self.failures = 0;
+        }
     }
 }
 
@@ -84,6 +96,28 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_pause_doubles_until_room_was_synced() {
+        let (mut pause, end) = (Pause::default(), 10 << 20);
+        let once = room(end).len() as u64;
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            assert!(pause.is_over());
+            pause.failed(end, true);
+            pauses.push(pause.bytes / once);
+            pause.appended(pause.bytes - 1, false);
+            assert!(!pause.is_over());
+            pause.appended(1, false);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 256, 256, 256]);
+        pause.appended(1, true);
+        pause.failed(end, true);
+        assert_eq!(pause.bytes, once);
+        // A record without room says nothing about room.
+        pause.failed(end, false);
+        assert_eq!(pause.bytes, once);
+    }
 
     #[test]
     fn room_grows_with_the_journal_and_ends_with_a_block() {

@@ -13,7 +13,7 @@ use windlass_core::{Result, Timestamp};
 use crate::codec::{Encoder, Names};
 use crate::disk::DiskFile;
 use crate::error::damaged;
-use crate::folder::{Folder, snapshot_name, temporary};
+use crate::folder::{Folder, SNAPSHOT_CUT, snapshot_name, temporary};
 use crate::frame::{self, HEADER_BYTES, Header, Kind, Next, Origin, Reader};
 use crate::record::{self, Replayed, SnapshotEnd, Stamp};
 
@@ -66,7 +66,7 @@ pub(crate) fn load(folder: &Folder, generation: u64, model: &mut Model, names: &
             Ok(Loaded { first: header.first, time: stamp.time, consistent_at, bytes })
         }
         Some(_) => Err(damaged(folder.path(), &name, bytes, "rows are missing")),
-        None => Err(damaged(folder.path(), &name, bytes, "its end is missing")),
+        None => Err(damaged(folder.path(), &name, bytes, SNAPSHOT_CUT)),
     }
 }
 

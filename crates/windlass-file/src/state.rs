@@ -4,20 +4,17 @@ use std::sync::Arc;
 
 use windlass_core::command::{Command, Reply};
 use windlass_core::model::{Effect, Model};
-use windlass_core::{Error, ErrorKind, Result, Timestamp};
+use windlass_core::{Error, Result, Timestamp};
 
 use crate::codec::Names;
 use crate::disk::DiskFile;
 use crate::error::damaged;
-use crate::folder::{Files, Folder, Position, journal_name};
+use crate::folder::{Files, Folder, Position, is_missing, journal_name, retry_missing};
 use crate::frame::{Kind, Next, Reader};
 use crate::hint::Hints;
 use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
 use crate::time::StoreTime;
-
-/// The number of tries to load the state while compactions of other processes remove files.
-const LOAD_TRIES: usize = 10;
 
 /// The model, and the position up to which the journal was replayed. Everything before that position is synced.
 #[derive(Debug)]
@@ -56,23 +53,12 @@ pub(crate) struct FailedRecord {
 impl State {
     /// Restores the state at a position of the journal, from the last snapshot before it.
     pub(crate) fn load(folder: &Folder, end: Position) -> Result<Self> {
-        let mut tries = 1;
-        loop {
+        retry_missing(|| {
             let files = Files::list(&*folder.disk)?;
             // A snapshot that was listed may be newer than `end`, but not newer than `head` is now.
             let end = folder.head().map_or(end, |head| head.max(end));
-            match Self::try_load(folder, &files, end) {
-                // A file is missing. A compaction may have removed it since it was listed.
-                Err(error)
-                    if error.kind() == ErrorKind::Corrupt
-                        && error.inner().is_some()
-                        && tries < LOAD_TRIES =>
-                {
-                    tries += 1;
-                }
-                loaded => return loaded,
-            }
-        }
+            Self::try_load(folder, &files, end)
+        })
     }
 
     fn try_load(folder: &Folder, files: &Files, end: Position) -> Result<Self> {
@@ -120,7 +106,7 @@ impl State {
             if let Some((next, number)) = self.replay_file(folder, to, hints)? {
                 match folder.open_journal(next) {
                     Ok(journal) => self.journal = journal,
-                    Err(error) if error.inner().is_some() => {
+                    Err(error) if is_missing(&error) => {
                         *self = Self::load(folder, to)?;
                         hints.has_gap = true;
                         return Ok(());

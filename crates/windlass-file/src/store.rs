@@ -15,7 +15,7 @@ use windlass_core::{
     Transactional, for_each_command,
 };
 
-use crate::backup::back_up;
+use crate::backup::{BackupStats, back_up};
 use crate::compact::CompactionStats;
 use crate::disk::{Disk, RealDisk};
 use crate::error::closed;
@@ -94,21 +94,27 @@ impl FileStore {
 
     /// Copies the store to a new folder, while processes go on using it. The copy contains everything that was committed
     /// before the call, and may contain what was committed during it. To restore it, open it, or move it to where the
-    /// folder was.
+    /// folder was. Returns what the copy contains.
     ///
-    /// The backup takes no lock, so writers do not wait. It has the name `DESTINATION.tmp-…` until it is complete and
-    /// synced. If the process is killed, such a folder is left behind, and can be removed. If the store has a
-    /// [namespace](Options::namespace), only that is copied: the copy is a store without a namespace.
+    /// The folder is copied without its lock, so writers do not wait. If a record follows the end of the journal that is
+    /// known, the backup first waits for the lock, as a write does, to find out whether that record is committed. At the
+    /// end, the copy is loaded as a check, which needs the memory of a second open store.
+    ///
+    /// On Unix, the copy has the mode of the folder.
+    ///
+    /// The backup has the name `DESTINATION.tmp-…` until it is complete and synced. If the process is killed, such a folder
+    /// is left behind, and can be removed. If the store has a [namespace](Options::namespace), only that is copied: the copy
+    /// is a store without a namespace.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the destination exists, if it is inside the folder of the store, or if the folder that is
-    /// to contain it is missing. [`ErrorKind::Corrupt`] if a file of the store is damaged. Otherwise an error of one of the
-    /// disks.
-    pub async fn backup(&self, destination: impl Into<PathBuf>) -> Result<()> {
+    /// to contain it is missing. [`ErrorKind::Corrupt`] if a file of the store is damaged. [`ErrorKind::Busy`] if the lock
+    /// is needed, and another process keeps it. Otherwise an error of one of the disks.
+    pub async fn backup(&self, destination: impl Into<PathBuf>) -> Result<BackupStats> {
         self.check_open()?;
-        let destination = destination.into();
-        self.blocking(move |shared| back_up(shared, &destination)).await
+        let (outer, destination) = (self.options.path.clone(), destination.into());
+        self.blocking(move |shared| back_up(shared, &outer, &destination)).await
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {

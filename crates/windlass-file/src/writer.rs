@@ -21,7 +21,7 @@ use windlass_core::{Error, ErrorKind, Result, Timestamp};
 
 use crate::codec::Encoder;
 use crate::error::{closed, lock_timed_out, shortened};
-use crate::folder::{Position, journal_name};
+use crate::folder::{Files, Position, is_missing, journal_name, retry_missing};
 use crate::frame::{self, Kind};
 use crate::lock::Held;
 use crate::pace::Pace;
@@ -215,10 +215,11 @@ impl Writer {
         let Position { generation, offset, number } = state.position;
         frame::finish(&mut self.buffer.0, shared.folder.origin(Kind::Journal, generation), number);
         let end = offset + self.buffer.0.len() as u64;
-        let reserves = reserves && end >= shared.reserve_from_bytes && self.pause.is_over();
+        let is_full = end > state.journal_size;
+        let reserves = reserves && is_full && end >= shared.reserve_from_bytes && self.pause.is_over();
         let began = Instant::now();
         let written = state.journal.write_at(&self.buffer.0, offset).and_then(|()| {
-            if end > state.journal_size {
+            if is_full {
                 state.journal_size = if reserves { reserve(&*state.journal, end) } else { end };
             }
             state.journal.sync()
@@ -229,12 +230,12 @@ impl Writer {
             // that the failed one has lost.
             let header = self.buffer.0.iter().take(frame::FRAME_BYTES).copied().collect();
             state.failed = Some(FailedRecord { header, end });
-            self.pause.failed(end);
+            self.pause.failed(end, reserves);
             let _ = shared.truncate(state);
             return Err(error);
         }
         self.sync = began.elapsed();
-        self.pause.appended(end - offset);
+        self.pause.appended(end - offset, reserves && state.journal_size > end);
         state.position = Position { generation, offset: end, number: number + 1 };
         state.journal_bytes += end - offset;
         shared.counted.commit();
@@ -258,6 +259,12 @@ impl Writer {
                 drop(held);
                 self.note_result(&erased);
                 let _ = reply.send(erased);
+            }
+            Work::Settle(reply) => {
+                let settled = shared.state().and_then(|mut state| shared.prepare(&mut state));
+                drop(held);
+                self.note_result(&settled);
+                let _ = reply.send(settled);
             }
             Work::Rotate(generation, reply) => {
                 let began = Instant::now();
@@ -399,6 +406,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Advances the state to the end of the journal, even if `head` is behind. Waits for the folder's lock.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let (reply, settled) = mpsc::channel();
+        self.push(Work::Settle(reply))?;
+        settled.recv().map_err(|_| closed())?
+    }
+
     /// Fails work that has waited too long for the lock. Returns whether any work is left.
     fn still_waits(&self) -> bool {
         self.fail_overdue();
@@ -444,7 +458,13 @@ impl Shared {
         state.journal_size = size;
         if size > state.position.offset && has_record(&*state.journal, state.position.offset).map_err(io)? {
             // Another process was killed before it could publish what it wrote.
-            let end = self.folder.settle_tail(state.position)?;
+            let end = match self.folder.settle_tail(state.position) {
+                // A compaction has removed this journal, and its process could not publish the next one.
+                Err(error) if is_missing(&error) => {
+                    retry_missing(|| self.folder.recover(&Files::list(&*self.folder.disk)?))?
+                }
+                settled => settled?,
+            };
             // Publish the end before acting on it. Otherwise a process whose sync failed would still take the record for
             // its own, and cut it off.
             self.folder

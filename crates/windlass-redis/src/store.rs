@@ -247,7 +247,7 @@ async fn check_layout(connection: &mut Connection, tag: &str) -> Result<()> {
     let found: Vec<String> = send(connection, &Text::new(text), tag, &[]).await?;
     found.first().map_or(Ok(()), |layout| {
         let message = format!(
-            "the data of {tag} has layout {layout}, which this version of Windlass cannot read: open it with the version \
+            "the data of {tag} has layout {layout}, which this version of Windlass cannot read: erase it with the version \
              that wrote it, or use another namespace"
         );
         Err(Error::new(ErrorKind::Incompatible, message))

@@ -98,7 +98,8 @@ async fn a_folder_in_use_is_backed_up_and_restored() {
     })
     .await;
     let printed = program.ok(&["backup", "copy"]).await;
-    assert_eq!(printed, format!("wrote the backup `{}`", program.directory().join("copy").display()));
+    let copy = program.directory().join("copy");
+    assert_eq!(printed, format!("wrote the backup `{}` (jobs: 1)", copy.display()));
     let ran = program.run(&["backup", "copy"]).await;
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.lines().count()), (2, "", 1), "{ran:?}");
     assert!(ran.stderr.contains("exists: choose a name that does not exist"), "{ran:?}");
@@ -128,4 +129,29 @@ async fn only_a_folder_that_exists_is_backed_up() {
         assert!(ran.stderr.contains(tool), "{ran:?}");
     }
     assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 0, "nothing was created");
+}
+
+/// Opening a folder without a store would create an empty one, and its backup would succeed.
+#[tokio::test]
+async fn a_folder_without_a_store_is_not_backed_up() {
+    let program = Program::on_file();
+    let check = async |arguments: &[&str], part: &str| {
+        let ran = program.run(&[&["backup", "copy"], arguments].concat()).await;
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.lines().count()), (4, "", 1), "{ran:?}");
+        assert!(ran.stderr.contains(part), "{ran:?}");
+    };
+    let queue = program.directory().join("queue");
+    fs::create_dir(&queue).unwrap();
+    check(&[], "the folder `queue` contains no store: choose another --store").await;
+    fs::write(queue.join("journal-0000000001.tmp"), "incomplete").unwrap();
+    check(&[], "contains no store").await;
+    assert_eq!(fs::read_dir(&queue).unwrap().count(), 1, "nothing was created");
+    fs::remove_dir_all(&queue).unwrap();
+    program.ok(&["start", "mine", "--namespace", "shop"]).await;
+    program.ok(&["start", "mine", "--namespace", "bar"]).await;
+    check(&[], "or one of its namespaces with --namespace: `bar`, `shop`").await;
+    check(&["--namespace", "mall"], "namespace-mall` contains no store").await;
+    assert_eq!(fs::read_dir(&queue).unwrap().count(), 2, "nothing was created");
+    assert_eq!(fs::read_dir(program.directory()).unwrap().count(), 1, "there is no backup");
+    program.ok(&["backup", "copy", "--namespace", "shop"]).await;
 }

@@ -76,6 +76,8 @@ struct Core {
     refusal: Option<Refusal>,
     /// A process that cannot read a file with this name.
     unreadable: Option<(usize, String)>,
+    /// A process that cannot write to a file with this name.
+    unwritable: Option<(usize, String)>,
     /// A file whose next opening waits.
     held: Option<Held>,
 }
@@ -121,6 +123,11 @@ impl TestDisk {
     /// Makes a file unreadable for this process, or all files readable again.
     pub(crate) fn set_unreadable(&self, name: Option<&str>) {
         self.core().unreadable = name.map(|name| (self.process, name.to_owned()));
+    }
+
+    /// Lets writes of this process to a file fail, without an effect. `None` ends this.
+    pub(crate) fn set_unwritable(&self, name: Option<&str>) {
+        self.core().unwritable = name.map(|name| (self.process, name.to_owned()));
     }
 
     /// Makes the next opening of a file wait until the returned sender is dropped. The returned receiver resolves when it
@@ -361,6 +368,12 @@ impl DiskFile for TestFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut core = self.disk.core();
         let fault = self.disk.step(&mut core)?;
+        let is_unwritable = |(process, name): &(usize, String)| {
+            *process == self.disk.process && core.names.get(name) == Some(&self.inode)
+        };
+        if core.unwritable.as_ref().is_some_and(is_unwritable) {
+            return Err(io::ErrorKind::Other.into());
+        }
         let all: usize = core.files.values().map(Vec::len).sum();
         let grows = (offset as usize + bytes.len()).saturating_sub(core.files[&self.inode].len());
         let is_full = core.capacity.is_some_and(|capacity| all + grows > capacity) && grows > 0;

@@ -3,13 +3,14 @@
 use std::io::ErrorKind as Io;
 use std::sync::Arc;
 
-use windlass_core::{ErrorKind, Store};
+use windlass_core::command::{Command, Create, NewChain, NewJob};
+use windlass_core::{ChainId, ErrorKind, Payload, Store};
 
 use crate::disk::Disk;
 use crate::folder::journal_name;
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
-use super::workload::{Dump, NO_ROOM, Step, Workload, create, open, open_with_room_from, run};
+use super::workload::{Dump, NO_ROOM, Step, Workload, create, open, open_with_room_from, run, type_name};
 
 const STEPS: usize = 25;
 
@@ -115,6 +116,32 @@ async fn room_that_does_not_fit_fails_at_most_one_record() {
         assert_eq!(Dump::of_store(&again), Dump::of_store(&store), "{unsynced:?}");
     }
     assert_eq!(Dump::of_store(&store).jobs(), written + 40);
+}
+
+/// The disk stays as full as that: there is always space for a record, and never for room. Fewer and fewer records fail.
+#[tokio::test]
+async fn room_that_never_fits_fails_few_records() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    let large = || -> Command {
+        let input = Payload::json(format!("\"{}\"", "x".repeat(20_000))).unwrap();
+        Create { chains: vec![NewChain::new(ChainId::new(), NewJob::new(type_name("t"), input))] }.into()
+    };
+    let mut failures = Vec::new();
+    for number in 0..400 {
+        // Without the room that is left after an attempt to repair the journal.
+        let size: usize = disk.files().values().map(Vec::len).sum();
+        disk.limit_syncs(Some(size + 22_000));
+        if run(&store, &Step::Command(large())).await.is_err() {
+            failures.push(number);
+        }
+    }
+    assert!((2..=8).contains(&failures.len()), "{failures:?}");
+    assert_eq!(Dump::of_store(&store).jobs(), 400 - failures.len());
+    disk.limit_syncs(None);
+    for _ in 0..400 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -41,27 +41,33 @@ async fn a_backup_contains_everything_acknowledged_before_it() {
     };
     let writers: Vec<_> = stores[..2].iter().map(write).collect();
     let compactions = || -> u64 { stores.iter().map(|store| store.compaction().completed).sum() };
-    let mut made = 0;
-    while made < BACKUPS || compactions() < 4 {
+    for made in 0..BACKUPS {
         let before = acknowledged.lock().unwrap().clone();
         let destination = folder.directory.path().join(format!("backup-{made}"));
         stores[made % 3].backup(&destination).await.unwrap();
-        made += 1;
         let copy = FileStore::open(Options::new(&destination).clock(folder.clock.clone())).await.unwrap();
         let stored = chains(&copy).await;
         let missing = before.iter().filter(|id| !stored.contains(id)).count();
         assert_eq!(missing, 0, "of {} chains in backup {made}", before.len());
+        assert!(writers.iter().all(|writer| !writer.is_finished()), "they go on");
         assert_eq!(copy.health().await.unwrap(), []);
         // The copy is a store of its own.
         start(&copy, vec![new_chain()]).await;
         copy.close().await.unwrap();
         fs::remove_dir_all(destination).unwrap();
+        // Between the backups at the latest. The stores also compact the folder during them, by themselves.
+        stores[made % 2].compact().await.unwrap();
     }
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
         writer.await.unwrap();
     }
-    println!("{made} backups, {} compactions, {} chains", compactions(), acknowledged.lock().unwrap().len());
+    assert!(compactions() >= BACKUPS as u64, "{} compactions", compactions());
+    println!(
+        "{BACKUPS} backups, {} compactions, {} chains",
+        compactions(),
+        acknowledged.lock().unwrap().len()
+    );
     assert_eq!(names(folder.directory.path()), ["queue"], "nothing is left behind");
     assert_eq!(stores[2].health().await.unwrap(), []);
 }
@@ -84,7 +90,7 @@ async fn a_backup_is_restored_by_moving_it() {
     let store = FileStore::open(folder.options().namespace("shop")).await.unwrap();
     start(&store, vec![new_chain(), new_chain()]).await;
     let backup = folder.directory.path().join("backup");
-    store.backup(&backup).await.unwrap();
+    assert_eq!(store.backup(&backup).await.unwrap().jobs, 2);
     assert_eq!(names(&backup), ["head", "journal-0000000001"]);
     take(&store, 2).await;
     store.close().await.unwrap();
@@ -93,6 +99,21 @@ async fn a_backup_is_restored_by_moving_it() {
     fs::rename(&backup, &lost).unwrap();
     let store = FileStore::open(folder.options().namespace("shop")).await.unwrap();
     assert_eq!(take(&store, 10).await.len(), 2, "as before they were taken");
+}
+
+/// Payloads may be secret, so the copy is as readable as the folder.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_backup_has_the_mode_of_the_folder() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let store = folder.open().await;
+    for mode in [0o700, 0o750, 0o777] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        let backup = folder.directory.path().join(format!("backup-{mode:o}"));
+        store.backup(&backup).await.unwrap();
+        assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, mode);
+    }
 }
 
 #[tokio::test]
@@ -119,4 +140,17 @@ async fn a_destination_that_is_not_new_is_refused() {
     assert_eq!(names(inside), ["file", "folder", "queue"], "nothing is left behind");
     store.close().await.unwrap();
     assert_eq!(store.backup(inside.join("backup")).await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// The folder of a store also contains those of its namespaces.
+#[tokio::test]
+async fn a_destination_in_the_folder_of_the_namespaces_is_refused() {
+    let folder = Folder::new();
+    let store = FileStore::open(folder.options().namespace("shop")).await.unwrap();
+    for name in ["backup", "namespace-x", "namespace-shop/backup"] {
+        let error = store.backup(folder.path().join(name)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("is inside the folder of the store"), "{error}");
+    }
+    assert_eq!(names(&folder.path()), ["namespace-shop"]);
 }

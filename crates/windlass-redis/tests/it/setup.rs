@@ -61,7 +61,7 @@ async fn data_in_another_layout_is_refused() {
         let error = RedisStore::open(&server.url(), Options::default()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
         let text = error.to_string();
-        assert!(text.contains(layout) && text.contains("the version that wrote it"), "{text}");
+        assert!(text.contains(layout) && text.contains("erase it with the version that wrote it"), "{text}");
         // Another namespace is not affected.
         RedisStore::open(&server.url(), Options::default().namespace("other")).await.unwrap();
         let _: () = redis::cmd("FLUSHALL").query_async(&mut connection).await.unwrap();
