@@ -178,6 +178,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Performs [`create`](Self::create), then [`acquire`](Self::acquire), as one command in one round trip. The acquire
     /// can return jobs of the new chains.
+    ///
+    /// A chain that is refused or busy does not prevent the acquire. If one part of the request is invalid, nothing is
+    /// written. If the command fails, both parts have taken effect as a whole or not at all, so each can be repeated
+    /// alone: the chains by their ids, and the acquire by its request id.
     fn create_and_acquire(&self, request: CreateAndAcquire) -> BoxFuture<'_, Result<CreateAndAcquireReply>> {
         let _ = request;
         unsupported("create_and_acquire")

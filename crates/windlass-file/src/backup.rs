@@ -40,7 +40,7 @@ pub(crate) fn back_up(shared: &Shared, outer: &Path, destination: &Path) -> Resu
     create_private(&incomplete).map_err(failed)?;
     let to: Arc<dyn Disk> = Arc::new(RealDisk::new(incomplete.clone()));
     let copied = copy_files(shared, &to, &destination).and_then(|stats| {
-        copy_mode(shared.folder.path(), &incomplete).and_then(|()| to.sync_folder()).map_err(failed)?;
+        copy_modes(shared.folder.path(), &incomplete).and_then(|()| to.sync_folder()).map_err(failed)?;
         check(&destination, folders)?;
         install(&incomplete, &destination, sync_parent)?;
         Ok(stats)
@@ -59,15 +59,22 @@ pub(crate) fn create_private(folder: &Path) -> io::Result<()> {
     builder.create(folder)
 }
 
-/// Lets the same users read the copy as the source.
+/// Lets the same users read the copy as the source. The files first: once the folder has its mode, others can open them.
+/// They get the mode of `head`, because compactions may have removed the files that were copied.
 #[cfg(unix)]
-fn copy_mode(from: &Path, to: &Path) -> io::Result<()> {
+fn copy_modes(from: &Path, to: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let of_files = fs::metadata(from.join(HEAD)).map(|head| head.permissions());
+    let of_files = of_files.unwrap_or_else(|_| fs::Permissions::from_mode(0o600));
+    for file in fs::read_dir(to)? {
+        fs::set_permissions(file?.path(), of_files.clone())?;
+    }
     fs::set_permissions(to, fs::metadata(from)?.permissions())
 }
 
-/// On other systems, a folder has the permissions of the one that contains it.
+/// On other systems, a folder and its files have the permissions of the folder that contains them.
 #[cfg(not(unix))]
-fn copy_mode(_: &Path, _: &Path) -> io::Result<()> {
+fn copy_modes(_: &Path, _: &Path) -> io::Result<()> {
     Ok(())
 }
 

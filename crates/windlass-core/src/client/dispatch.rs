@@ -395,9 +395,14 @@ impl Dispatcher {
         self.idle_workers.join(chains)
     }
 
-    /// Reports a failed creation with an acquire, and suspends them for a while.
-    pub(super) fn join_failed(&self, error: &Error) {
+    /// Creates chains alone for a while.
+    pub(super) fn pause_joins(&self) {
         self.idle_workers.pause_joins();
+    }
+
+    /// Reports a failed creation with an acquire, and creates chains alone for a while.
+    pub(super) fn join_failed(&self, error: &Error) {
+        self.pause_joins();
         self.observe(&Event::StoreFailed(CreateAndAcquire::NAME, ErrorText::new(error.to_string())));
     }
 

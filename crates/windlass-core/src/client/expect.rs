@@ -57,6 +57,10 @@ impl IdleWorkers {
     /// expects, or `None` if no worker waits.
     pub(super) fn wake(&self, chains: &[NewChain], dispatcher: &Dispatcher) -> Option<Arc<Expectation>> {
         for worker in self.here() {
+            // A job that would wait for a busy handler is announced: another worker may run it earlier.
+            if !worker.source.upgrade().is_some_and(|source| source.can_start()) {
+                continue;
+            }
             let expected: Vec<_> = worker.runnable(chains).map(|new| new.id).collect();
             let mut idle = worker.state();
             if expected.is_empty() || !std::mem::take(&mut idle.is_waiting) {

@@ -21,8 +21,11 @@ use crate::command::{Acquire, AcquireReply, NewChain};
 
 /// A worker that can start attempts of jobs that others acquire for it.
 pub(crate) trait AcquireSource: Send + Sync {
-    /// Returns an acquire for the free slots of the worker, and what to do with the reply. Returns `None` if the worker has
-    /// no free slot, is stopping, or acquires by itself.
+    /// Whether a job that is acquired now starts at once.
+    fn can_start(&self) -> bool;
+
+    /// Returns an acquire for the handlers of the worker that are idle, and what to do with the reply. Returns `None` if no
+    /// handler is idle, or if the worker is stopping or acquires by itself.
     fn request(self: Arc<Self>) -> Option<(Acquire, Box<dyn PendingAcquire>)>;
 }
 
@@ -32,7 +35,8 @@ pub(crate) trait PendingAcquire: Send {
     fn answered(self: Box<Self>, reply: AcquireReply);
 }
 
-/// How long no creation acquires after one that failed. A row that stays locked would otherwise delay every creation.
+/// How long chains are created alone after a joined creation has failed or found a row locked. Otherwise a row that stays
+/// locked would reserve the slots of the worker for each retry, and delay every creation.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl IdleWorkers {
@@ -52,7 +56,7 @@ impl IdleWorkers {
         workers.into_iter().find_map(|worker| worker.source.upgrade()?.request())
     }
 
-    /// Notes that a creation with an acquire has failed.
+    /// Creates chains alone for a while.
     pub(super) fn pause_joins(&self) {
         *self.joins_at() = Some(Instant::now() + PAUSE);
     }

@@ -60,11 +60,14 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
 /// effect, so the error must be of kind `Unavailable`.
 pub(super) fn in_doubt(error: Error, lost: Option<Error>) -> Error {
     match lost {
-        Some(lost) if error.kind() == ErrorKind::AccessDenied => {
-            Error::new(lost.kind(), format!("{lost}; then: {error}")).with_inner(error)
-        }
+        Some(lost) if error.kind() == ErrorKind::AccessDenied => after_lost(error, lost),
         _ => error,
     }
+}
+
+/// Returns the error of a command whose earlier try may still take effect.
+pub(super) fn after_lost(error: Error, lost: Error) -> Error {
+    Error::new(lost.kind(), format!("{lost}; then: {error}")).with_inner(error)
 }
 
 /// Awaits the store's reply to one try. Returns an error of kind `Unavailable` if there is none in time. The

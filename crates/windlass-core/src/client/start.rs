@@ -1,14 +1,17 @@
 //! Creates chains in the store: one at a time in batches with other callers, or many with one command.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::batch::{Batcher, batches};
 use super::executor::Executor;
 use super::expect::Scheduled;
 use super::join::PendingAcquire;
 use super::plan::{Destination, Plan, Start};
-use super::send::{BusyRetries, answered_within, in_doubt, once_sent, send};
+use super::send::{BusyRetries, after_lost, answered, once_sent, send};
 use super::trace::not_created;
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
@@ -94,15 +97,15 @@ async fn create_batch<S: Store + ?Sized>(
             expectation = dispatcher.expect(&request.chains);
         }
     });
-    let reply = reply.await.map_err(|error| in_doubt(error, lost));
-    let created = match reply {
+    let created = match reply.await {
         Ok(reply) => reply.chains,
-        // An open transaction has locked a row of one chain, and the store could not tell which. Each caller tries again
+        // An open transaction has locked a row of one chain, and the store does not know which one. Each caller tries again
         // in a separate batch, so that only that chain fails.
         Err(error) if error.kind() == ErrorKind::Busy && request.chains.len() > 1 => {
             vec![Created::Busy; request.chains.len()]
         }
-        Err(error) => return Err(error),
+        // Also if the chain is busy: the transaction of the lost try may have locked it.
+        Err(error) => return Err(lost.map_or(error.clone(), |lost| after_lost(error, lost))),
     };
     let withheld = |chain| expectation.as_ref().is_some_and(|expectation| expectation.withholds(chain));
     let withheld = announce(dispatcher, &request.chains, &created, withheld);
@@ -112,12 +115,16 @@ async fn create_batch<S: Store + ?Sized>(
     Ok(created)
 }
 
-/// The timeout of a creation with an acquire. It occupies the slots of the worker meanwhile.
-const JOINED_LIMIT: Duration = Duration::from_secs(3);
+/// How long a creation reserves slots of a worker. If the store is slower, only the creation waits for the reply, and the
+/// worker repeats the acquire.
+const RESERVED_MAX: Duration = Duration::from_secs(3);
 
 /// Creates chains, and acquires for a worker that waits for their jobs, with one command. Announces the chains, then starts
 /// the attempts. If the command fails, returns the request with the error: the command has created all of the chains or none,
 /// so they can be created alone.
+///
+/// A slow command is not repeated early: a second creation of the same chains would wait for the transaction of the first
+/// one, and fail as busy although the chains are about to be committed.
 async fn create_and_acquire<S: Store + ?Sized>(
     store: &S,
     dispatcher: &Dispatcher,
@@ -127,17 +134,30 @@ async fn create_and_acquire<S: Store + ?Sized>(
 ) -> Result<Vec<Created>, (Create, Error)> {
     let joined = CreateAndAcquire { create, acquire };
     let items = joined.create.chains.len();
-    let call = answered_within(JOINED_LIMIT, store.create_and_acquire(joined.clone()));
-    let reply = dispatcher.measured(CreateAndAcquire::NAME, |_| items, call).await;
+    let call = answered(store.create_and_acquire(joined.clone()));
+    let mut call = pin!(dispatcher.measured(CreateAndAcquire::NAME, |_| items, call));
+    let mut pending = Some(pending);
+    let reply = match timeout(RESERVED_MAX, &mut call).await {
+        Ok(reply) => reply,
+        Err(_) => {
+            pending = None;
+            call.await
+        }
+    };
     let CreateAndAcquireReply { create: CreateReply { chains: created, .. }, acquire } = match reply {
         Ok(reply) => reply,
         Err(error) => return Err((joined.create, error)),
     };
+    if created.contains(&Created::Busy) {
+        dispatcher.pause_joins();
+    }
     let Create { chains } = joined.create;
     let is_acquired = |chain| acquire.jobs.iter().any(|acquired| acquired.job.chain == chain);
     // A job that the worker has acquired needs no hint.
     announce(dispatcher, &chains, &created, is_acquired);
-    pending.answered(acquire);
+    if let Some(pending) = pending {
+        pending.answered(acquire);
+    }
     Ok(created)
 }
 

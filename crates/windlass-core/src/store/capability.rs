@@ -97,6 +97,12 @@ impl Capabilities {
         Self { set: self.set | 1 << capability as u8, ..self }
     }
 
+    /// Returns this set with `capability` removed.
+    #[must_use]
+    pub const fn without(self, capability: Capability) -> Self {
+        Self { set: self.set & !(1 << capability as u8), ..self }
+    }
+
     /// Whether the set contains `capability`.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
@@ -161,5 +167,19 @@ impl Capabilities {
     #[must_use]
     pub const fn is_joining(self) -> bool {
         self.is_joining && self.has(Capability::CreateAndAcquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capability_can_be_removed() {
+        let all = Capabilities::all().joining();
+        let left = all.without(Capability::CreateAndAcquire);
+        assert!(!left.has(Capability::CreateAndAcquire) && !left.is_joining());
+        assert_eq!(left.with(Capability::CreateAndAcquire), all);
+        assert_eq!(left.without(Capability::CreateAndAcquire), left);
     }
 }

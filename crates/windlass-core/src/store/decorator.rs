@@ -17,9 +17,11 @@ use crate::notifier::Notifier;
 /// the command that was called. Another reply makes the call fail with an error of kind
 /// [`Corrupt`](crate::ErrorKind::Corrupt).
 ///
-/// [`Exchange`](crate::command::Exchange) settles and acquires in one command. A decorator that handles
-/// [`Settle`](crate::command::Settle) or [`Acquire`](crate::command::Acquire) must handle it too, or remove the
-/// capability in [`supported`](Self::supported).
+/// Two commands combine others: [`Exchange`](crate::command::Exchange) settles and acquires, and
+/// [`CreateAndAcquire`](crate::command::CreateAndAcquire) creates and acquires. A decorator that handles one of their parts
+/// must handle them too. Otherwise, remove their capabilities in [`supported`](Self::supported), for example with
+/// `self.inner().capabilities().without(Capability::Exchange).without(Capability::CreateAndAcquire)`. The client then sends
+/// the parts as separate commands.
 ///
 /// # Examples
 ///

@@ -85,12 +85,18 @@ impl<S: Store + ?Sized> Drop for InFlight<S> {
 
 /// Acquires for this worker travel with the creations of other tasks, while the main loop waits.
 impl<S: Store + ?Sized> AcquireSource for Engine<S> {
+    fn can_start(&self) -> bool {
+        self.idle_handlers() > 0
+    }
+
+    /// The acquire does not prefetch: the jobs that it returns are not announced, so no other process would run them.
     fn request(self: Arc<Self>) -> Option<(Acquire, Box<dyn PendingAcquire>)> {
-        if self.stopping.is_cancelled() || !self.has_idle_handler() {
+        let permit = Arc::clone(&self.acquiring).try_acquire_owned().ok()?;
+        let idle = self.idle_handlers();
+        if self.stopping.is_cancelled() || idle == 0 {
             return None;
         }
-        let permit = Arc::clone(&self.acquiring).try_acquire_owned().ok()?;
-        let (acquire, in_flight) = self.request_jobs(permit, &[])?;
+        let (acquire, in_flight) = self.request_jobs(permit, &[], idle)?;
         Some((acquire, Box::new(Joined(Some(in_flight)))))
     }
 }
@@ -103,9 +109,9 @@ impl<S: Store + ?Sized> PendingAcquire for Joined<S> {
         let Some(in_flight) = self.0.take() else { return };
         let engine = Arc::clone(&in_flight.engine);
         let Acquisition { requested, acquired } = in_flight.answered(reply);
-        // If no slot is free, more jobs may be due. The loop had room when it last checked, so it would not be woken when a
-        // slot is freed. If the loop is full, it has checked while the slots were reserved: it may have ignored a hint.
-        // The reservation ends before `full` is read, and the loop sets `full` before it counts the slots.
+        // If no requested slot is free, more jobs may be due. The loop had room when it last checked, so it would not be woken
+        // when a slot is freed. If `full` is set, the loop counted the slots while they were reserved, and may have ignored a
+        // hint. The reservation ends before `full` is read, and the loop sets `full` before it counts the slots.
         if acquired >= requested || engine.is_full() {
             engine.freed.notify_one();
         }
@@ -128,7 +134,9 @@ impl<S: Store + ?Sized> Engine<S> {
     pub(super) async fn acquire(self: &Arc<Self>) -> Result<Acquisition> {
         let permit = Arc::clone(&self.acquiring).acquire_owned().await;
         let Ok(permit) = permit else { return Ok(Acquisition::NONE) };
-        let Some((acquire, in_flight)) = self.request_jobs(permit, &[]) else { return Ok(Acquisition::NONE) };
+        let Some((acquire, in_flight)) = self.request_jobs(permit, &[], u32::MAX) else {
+            return Ok(Acquisition::NONE);
+        };
         let call = answered(self.client.store().acquire(acquire));
         let items = |reply: &AcquireReply| reply.jobs.len();
         let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;
@@ -143,12 +151,13 @@ impl<S: Store + ?Sized> Engine<S> {
         Ok(in_flight.answered(reply))
     }
 
-    /// Returns the acquire whose reply was lost, or a new one for all free slots, and reserves these slots. The slots of
-    /// the attempts in `settling` are leaving, and count as free. Returns `None` if no slot is free.
+    /// Returns the acquire whose reply was lost, or a new one for at most `max` free slots, and reserves these slots. The
+    /// slots of the attempts in `settling` are leaving, and count as free. Returns `None` if no slot is free.
     pub(super) fn request_jobs(
         self: &Arc<Self>,
         permit: OwnedSemaphorePermit,
         settling: &[Settling<S>],
+        max: u32,
     ) -> Option<(Acquire, InFlight<S>)> {
         let mut slots = self.slots();
         let acquire = match slots.outstanding.iter_mut().find(|outstanding| !outstanding.is_in_flight) {
@@ -160,7 +169,7 @@ impl<S: Store + ?Sized> Engine<S> {
             None => {
                 slots.mark_leaving(settling, true);
                 let (free, quotas) = slots.free(self);
-                let acquire = self.acquire_request(free, &quotas);
+                let acquire = self.acquire_request(free.min(max), &quotas);
                 if acquire.max == 0 || acquire.types.is_empty() {
                     slots.mark_leaving(settling, false);
                     return None;
@@ -193,7 +202,7 @@ impl<S: Store + ?Sized> Engine<S> {
             if self.slots().outstanding.is_empty() {
                 return Ok(());
             }
-            let Some((acquire, in_flight)) = self.request_jobs(all, &[]) else { return Ok(()) };
+            let Some((acquire, in_flight)) = self.request_jobs(all, &[], u32::MAX) else { return Ok(()) };
             let call = send_repeatedly(self.client.store(), &acquire);
             let items = |reply: &AcquireReply| reply.jobs.len();
             let reply = self.dispatcher().measured(Acquire::NAME, items, call).await?;

@@ -188,7 +188,8 @@ impl<S: Store + ?Sized> Engine<S> {
         let settlements = items.iter().map(Settling::settlement).collect();
         let settle = Settle { settlements };
         let permit = self.exchange_permit().await;
-        let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items)) else {
+        let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items, u32::MAX))
+        else {
             let call = once_sent(answered(self.client.store().settle(settle)), || self.closing(items));
             let reply = self.dispatcher().measured(Settle::NAME, |_| items.len(), call).await?;
             return Ok(self.announce(items, reply));

@@ -116,11 +116,15 @@ impl<S: Store + ?Sized> Engine<S> {
         self.slots().free(self)
     }
 
-    /// Whether a job that is acquired now starts at once, instead of waiting for a handler to end. A job that waits could run
-    /// in another process.
-    pub(super) fn has_idle_handler(&self) -> bool {
+    /// Returns the number of jobs that would start at once if they were acquired now, instead of waiting for a handler to
+    /// end. A job that waits could run in another process.
+    pub(super) fn idle_handlers(&self) -> u32 {
         let slots = self.slots();
-        slots.active < self.concurrency && slots.waiting.is_empty()
+        if !slots.waiting.is_empty() {
+            return 0;
+        }
+        let reserved: u32 = slots.outstanding.iter().map(|outstanding| outstanding.acquire.max).sum();
+        self.concurrency.saturating_sub(slots.active).saturating_sub(reserved)
     }
 
     /// Occupies a slot with an attempt. `left` is the rest of its lease, counted from `requested_at`. Returns whether its

@@ -44,13 +44,15 @@ struct Gate {
     acquired: Notify,
     /// How often the next due time was queried.
     queries: AtomicUsize,
+    acquires: AtomicUsize,
 }
 
 impl Gate {
     fn before(command: &'static str) -> Arc<Self> {
         let (inner, is_open) = (MemoryStore::new(), watch::Sender::new(true));
         let (is_late, acquired, queries) = (AtomicBool::new(false), Notify::new(), AtomicUsize::new(0));
-        Arc::new(Self { inner, command, is_late, is_open, acquired, queries })
+        let acquires = AtomicUsize::new(0);
+        Arc::new(Self { inner, command, is_late, is_open, acquired, queries, acquires })
     }
 
     async fn pass(&self) {
@@ -74,6 +76,7 @@ impl Decorator for Gate {
         let is_gated = name == self.command;
         let is_late = self.is_late.load(Ordering::SeqCst);
         self.queries.fetch_add(usize::from(name == "next_due"), Ordering::SeqCst);
+        self.acquires.fetch_add(usize::from(name == "acquire"), Ordering::SeqCst);
         Box::pin(async move {
             if is_gated && is_late {
                 // There is no acquire if the worker was not idle.
@@ -221,6 +224,37 @@ async fn a_wait_ends_after_the_completion_is_announced() {
         assert_eq!(completed, number as usize);
     }
     worker.stop(STOP).await;
+}
+
+/// A job that would wait for a busy handler is announced, so that another worker can run it.
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_handlers_are_busy_is_not_woken_early() {
+    let store = Gate::before("create");
+    let client: Client<Gate> = Client::new(Arc::clone(&store));
+    let (sender, mut runs) = mpsc::unbounded_channel::<u32>();
+    let worker = Worker::new(&client).concurrency(1).prefetch(10).poll(HOUR).data(sender);
+    let worker = worker.handle(report_and_hang).start().await.unwrap();
+    for (number, is_early) in [(1, true), (2, false)] {
+        tokio::time::sleep(CHANCE).await; // tidy: time is paused
+        let acquires = store.acquires.load(Ordering::SeqCst);
+        store.is_open.send_replace(false);
+        let opening = async {
+            tokio::time::sleep(CHANCE).await; // tidy: time is paused
+            let woken = store.acquires.load(Ordering::SeqCst) > acquires;
+            store.is_open.send_replace(true);
+            woken
+        };
+        let (started, woken) = tokio::join!(client.start(Number(number)), opening);
+        started.unwrap();
+        assert_eq!(woken, is_early, "{number}");
+    }
+    assert_eq!(runs.recv().await, Some(1));
+    worker.stop_now(STOP).await;
+}
+
+async fn report_and_hang(job: Ctx<Number>, runs: Data<mpsc::UnboundedSender<u32>>) -> Result<u32> {
+    report(job, runs).await?;
+    std::future::pending().await
 }
 
 /// A key that is held wakes the worker for nothing. It does not query the store for the next due time each time.

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -101,18 +102,25 @@ async fn a_backup_is_restored_by_moving_it() {
     assert_eq!(take(&store, 10).await.len(), 2, "as before they were taken");
 }
 
-/// Payloads may be secret, so the copy is as readable as the folder.
+/// Payloads may be secret, so the copy is as readable as the folder and its files.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_backup_has_the_mode_of_the_folder() {
+async fn a_backup_has_the_modes_of_the_folder_and_its_files() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let store = folder.open().await;
-    for mode in [0o700, 0o750, 0o777] {
+    let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let files = |folder: &Path| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    for (mode, mode_of_files) in [(0o700, 0o644), (0o750, 0o640), (0o777, 0o600)] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        for file in files(folder.path()) {
+            fs::set_permissions(file, fs::Permissions::from_mode(mode_of_files)).unwrap();
+        }
         let backup = folder.directory.path().join(format!("backup-{mode:o}"));
         store.backup(&backup).await.unwrap();
-        assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o7777, mode);
+        assert_eq!(mode_of(&backup), mode);
+        assert!(files(&backup).count() >= 2);
+        files(&backup).for_each(|file| assert_eq!(mode_of(&file), mode_of_files, "{}", file.display()));
     }
 }
 

@@ -23,7 +23,7 @@ impl Announcements {
             let (key, trace) = (new.key.as_ref().map(|key| &key.key), new.trace.as_ref());
             let mut about = self.about_new(*job, &new.job, &new.job.job_type, (key, trace));
             about.chain_age = Some(Duration::ZERO);
-            let about = self.tell_if_read(Frequent::ChainCreated, about, Event::ChainCreated);
+            let about = self.report_if_read(Frequent::ChainCreated, about, Event::ChainCreated);
             self.job_created(about, *job).keep();
         }
         // Also for a repeated creation: if the first reply was lost, no worker has been woken yet.
@@ -32,7 +32,7 @@ impl Announcements {
 
     /// Announces a chain that the job in `about` has closed.
     pub(crate) fn closed_by(&mut self, about: About, closed: &ClosedChain) -> About {
-        let about = self.tell(about, |about| Event::ChainClosed(about, closed.closed_as));
+        let about = self.report(about, |about| Event::ChainClosed(about, closed.closed_as));
         self.note_closed(closed.chain, closed.closed_as);
         about
     }
@@ -114,9 +114,9 @@ impl Announcements {
             Some(match applied.job.status {
                 // Without a worker, no scope reports the completion.
                 Status::Completed if about.worker.is_some() => {
-                    self.tell_if_read(Frequent::JobCompleted, about, event)
+                    self.report_if_read(Frequent::JobCompleted, about, event)
                 }
-                _ => self.tell(about, event),
+                _ => self.report(about, event),
             })
         };
         self.wake_workers(applied.job, job_type);
@@ -264,7 +264,7 @@ impl Announcements {
     }
 
     fn job_created(&mut self, about: About, job: JobSummary) -> About {
-        let about = self.tell(about, Event::JobCreated);
+        let about = self.report(about, Event::JobCreated);
         if job.status == Status::Blocked {
             self.event(Event::JobBlocked(about.clone()));
         }
@@ -343,16 +343,16 @@ impl Announcements {
         about
     }
 
-    /// Like [`tell`](Self::tell), unless nobody reads the event.
-    fn tell_if_read(&mut self, kind: Frequent, about: About, event: impl FnOnce(About) -> Event) -> About {
+    /// Like [`report`](Self::report), unless nobody reads the event.
+    fn report_if_read(&mut self, kind: Frequent, about: About, event: impl FnOnce(About) -> Event) -> About {
         match &self.committed {
             Some(committed) if !committed.dispatcher.wants(kind, committed.wanted) => about,
-            _ => self.tell(about, event),
+            _ => self.report(about, event),
         }
     }
 
     /// Announces an event about a job. Returns the description for the next event.
-    fn tell(&mut self, about: About, event: impl FnOnce(About) -> Event) -> About {
+    fn report(&mut self, about: About, event: impl FnOnce(About) -> Event) -> About {
         match &self.committed {
             Some(committed) => {
                 let event = event(about);

@@ -62,6 +62,8 @@ struct State {
     in_flight: (usize, usize),
     /// The largest number of jobs that an acquire requested.
     requested_max: u32,
+    /// The same for acquires that are joined with a creation.
+    joined_max: u32,
 }
 
 impl Default for Faulty {
@@ -90,6 +92,11 @@ impl Faulty {
     /// Returns the largest number of jobs that an acquire requested.
     pub(super) fn requested_max(&self) -> u32 {
         self.state.lock().unwrap().requested_max
+    }
+
+    /// Returns the largest number of jobs that an acquire requested which was joined with a creation.
+    pub(super) fn joined_max(&self) -> u32 {
+        self.state.lock().unwrap().joined_max
     }
 
     /// Returns the maximum number of exchanges that were in flight at the same time.
@@ -250,10 +257,15 @@ impl Decorator for Faulty {
 
     fn call(&self, command: Command) -> BoxFuture<'_, Result<Reply>> {
         let name = command.name();
-        if let Command::Acquire(Acquire { max, .. }) = &command {
-            let mut state = self.state.lock().unwrap();
-            state.requested_max = state.requested_max.max(*max);
+        let mut state = self.state.lock().unwrap();
+        match &command {
+            Command::Acquire(Acquire { max, .. }) => state.requested_max = state.requested_max.max(*max),
+            Command::CreateAndAcquire(CreateAndAcquire { acquire: Acquire { max, .. }, .. }) => {
+                state.joined_max = state.joined_max.max(*max);
+            }
+            _ => {}
         }
+        drop(state);
         match self.enter(name) {
             Some(Fault::IsBusy) => Box::pin(async move { Ok(busy(&command)) }),
             fault if name == "exchange" => Box::pin(async move {

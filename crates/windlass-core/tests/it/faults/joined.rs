@@ -121,7 +121,7 @@ async fn a_new_job_that_is_not_acquired_is_announced() {
     }
 }
 
-/// The command fills all slots although more jobs are due, of which no hint tells.
+/// More jobs are due than the command can acquire, and no hint was published for them.
 #[tokio::test(start_paused = true)]
 async fn a_backlog_behind_a_joined_acquire_is_drained() {
     for concurrency in [1, 3] {
@@ -200,6 +200,72 @@ async fn a_worker_whose_handlers_are_busy_is_not_joined() {
     client.start(task("y")).await.unwrap();
     assert_eq!((store.calls(JOINED), store.calls("create")), (1, 1));
     worker.stop_now(TIMEOUT).await;
+}
+
+/// The acquire does not prefetch: jobs that would wait are announced, so that other workers can run them.
+#[tokio::test(start_paused = true)]
+async fn a_joined_acquire_takes_only_jobs_that_can_start() {
+    let (store, client) = joining();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).concurrency(3).prefetch(10).poll(HOUR).data(trace.clone());
+    let worker = worker.handle(obedient).start().await.unwrap();
+    pass(TIMEOUT).await;
+    client.start(task("first")).await.unwrap();
+    pass(TIMEOUT).await;
+    assert_eq!((store.calls(JOINED), store.joined_max(), trace.runs()), (1, 3, 1));
+    client.start(task("second")).await.unwrap();
+    pass(TIMEOUT).await;
+    assert_eq!((store.calls(JOINED), store.joined_max(), trace.runs()), (2, 3, 2));
+    worker.stop_now(TIMEOUT).await;
+}
+
+/// The creation is not repeated, and is reported once. Meanwhile the worker repeats the acquire, and runs the job.
+#[tokio::test(start_paused = true)]
+async fn a_slow_command_is_not_repeated() {
+    let (store, seen) = (Faulty::joining(), Seen::default());
+    let client = Client::builder(store.clone()).observer(seen.clone()).build();
+    let trace = Trace::default();
+    let worker = Worker::new(&client).concurrency(1).poll(HOUR).data(trace.clone()).handle(count);
+    let worker = worker.start().await.unwrap();
+    pass(TIMEOUT).await;
+    store.fault(JOINED, Fault::AnswersLate(Duration::from_secs(20)), 1);
+    let starting = tokio::spawn({
+        let client = client.clone();
+        async move { client.start(task("x")).await }
+    });
+    pass(Duration::from_secs(5)).await;
+    assert_eq!((trace.runs(), starting.is_finished()), (1, false));
+    let chain = starting.await.unwrap().unwrap();
+    assert_eq!(client.wait(chain).timeout(TIMEOUT).poll(HOUR).await.unwrap(), "attempt 1");
+    assert_eq!((store.calls(JOINED), store.calls("create"), trace.runs()), (1, 0, 1));
+    assert_eq!(seen.count(|event| matches!(event, Event::JobCreated(_))), 1);
+    worker.stop(TIMEOUT).await;
+}
+
+/// A chain that stays locked does not reserve the slots of the worker for each retry.
+#[tokio::test(start_paused = true)]
+async fn a_locked_chain_is_retried_alone() {
+    let (store, client) = joining();
+    let worker = Worker::new(&client).poll(HOUR).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
+    store.break_all(&[JOINED, "create"], &Fault::IsBusy);
+    let error = client.start(task("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert!(store.calls(JOINED) <= 2, "{}", store.calls(JOINED));
+    assert!(store.calls("create") > 10);
+    worker.stop(TIMEOUT).await;
+}
+
+/// The transaction of the lost command may still commit.
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_leaves_a_busy_creation_in_doubt() {
+    let (store, client) = joining();
+    let _worker = Worker::new(&client).poll(HOUR).handle(echo::<Task>).start().await.unwrap();
+    pass(TIMEOUT).await;
+    store.fault(JOINED, Fault::LosesReply, 1);
+    store.fault("create", Fault::IsLocked, 1);
+    let error = client.start(task("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
 /// A command that fails again and again is reported, and not sent for each creation.
