@@ -305,13 +305,15 @@ async fn drop_schema(pool: &sqlx::PgPool, schema: &str) -> sqlx::Result<()> {
     sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(pool).await.map(drop)
 }
 
+/// Drops the tables and views of a namespace.
 async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> {
     let mut tx = pool.begin_with("begin immediate").await?;
-    let named = "select name from sqlite_schema where type = 'table' and substr(name, 1, length($1)) = $1";
-    let tables: Vec<String> =
-        sqlx::query_scalar(named).bind(format!("{prefix}_")).fetch_all(&mut *tx).await?;
-    for table in tables {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("drop table \"{table}\""))).execute(&mut *tx).await?;
+    // The views first: SQLite keeps a view whose tables are gone, and then refuses to rename any table.
+    let drops = "select 'drop ' || type || ' \"' || name || '\"' from sqlite_schema \
+         where type in ('table', 'view') and substr(name, 1, length($1)) = $1 order by type desc";
+    let drops: Vec<String> = sqlx::query_scalar(drops).bind(format!("{prefix}_")).fetch_all(&mut *tx).await?;
+    for statement in drops {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await?;
     }
     tx.commit().await
 }

@@ -218,7 +218,8 @@ impl<S: Store + ?Sized> Client<S> {
     ///
     /// Clones of this client, and other clients of the same store, stop working too.
     ///
-    /// Waits at most 5 s for each of them. What could not be sent by then is dropped:
+    /// Waits up to 5 s to find out how the transactions of the application ended, and then up to 5 s for hints and
+    /// events to be sent. Drops what could not be sent by then:
     ///
     /// - hints: workers find the changes by polling;
     /// - outcomes of runs of [schedules](Self::schedules): another worker records them when it checks the schedule, up to
@@ -298,9 +299,9 @@ impl<S: Transactional> Client<S> {
     ///
     /// Commit as usual: soon after the commit, the client announces the changes to workers, waits and observers, and
     /// runs the commit hooks. It detects how the transaction ended, and which changes were rolled back to a savepoint.
-    /// If another client changes the same job before this check, events and hooks may be dropped. If it deletes a chain
-    /// that the transaction has started, or creates one again that the transaction has deleted, the change counts as rolled
-    /// back. See [`InTx::after_commit`] for these cases.
+    /// If another client changes the same job before this check, events and hooks may be dropped. If another client
+    /// deletes a chain that the transaction has started, or re-creates a chain that the transaction has deleted, the
+    /// change counts as rolled back. See [`InTx::after_commit`] for these cases.
     ///
     /// ```
     /// # use windlass::{Client, Entry, Job, MemoryStore, Transactional};

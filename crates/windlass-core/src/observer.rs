@@ -102,8 +102,9 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         let _ = activity;
     }
 
-    /// Returns whether the observer reads this event. The client asks each added observer once, when it is built. It does not create an
-    /// event that nobody reads. An observer that returns `false` may still receive the event. Default: `true`.
+    /// Returns whether the observer reads this event. The client asks each added observer once, when the client is
+    /// built, and does not create an event that nobody reads. An observer that returns `false` may still receive the
+    /// event. Default: `true`.
     fn wants(&self, event: Frequent) -> bool {
         let _ = event;
         true

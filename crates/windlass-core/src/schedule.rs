@@ -3,10 +3,10 @@
 //! [`Cron`], [`Every`] and [`Once`] describe the times. [`Schedules`] stores, lists and changes schedules, and a worker can
 //! declare them with [`Worker::schedule`](crate::Worker::schedule).
 //!
-//! A store keeps the row of a schedule and compares it; see
-//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is in this module: `spec` and `cron` compute
-//! occurrences, `definition` and `state` are the two texts of a row, and `visit` decides what to do with a row at a point
-//! in time, without I/O, clock or randomness.
+//! A store only keeps the row of a schedule, and replaces it if its revision is the expected one; see
+//! [`Store::change_schedules`](crate::Store::change_schedules). Everything else is in this module: `spec` and `cron`
+//! compute occurrences, `definition` and `state` are the two texts of a row, and `visit` decides what to do with a row
+//! at a point in time, without I/O, clock or randomness.
 
 mod cron;
 mod definition;

@@ -30,7 +30,7 @@ pub struct Options {
     pub(crate) record_max_bytes: usize,
     /// The minimum size of a journal with reserved room, in bytes. Only tests change it.
     pub(crate) reserve_from_bytes: u64,
-    /// Syncs count as so many times slower than they are. Only tests change it.
+    /// Multiplies the measured duration of a sync. Default: 1. Only tests change it.
     pub(crate) pace_scale: u32,
 }
 

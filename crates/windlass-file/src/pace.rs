@@ -22,7 +22,7 @@ const SKIPS_MAX: u32 = 6;
 /// Decides how long to wait.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Syncs count as so many times slower than they are.
+    /// Multiplies the measured duration of a sync. Default: 1.
     scale: u32,
     /// Until when to wait for more commands, and how many are expected then.
     awaited: Option<(Instant, usize)>,

@@ -96,9 +96,9 @@ impl FileStore {
     /// before the call, and may contain what was committed during it. To restore it, open it, or move it to where the
     /// folder was. Returns what the copy contains.
     ///
-    /// The folder is copied without its lock, so writers do not wait. If a record follows the end of the journal that is
-    /// known, the backup first waits for the lock, as a write does, to find out whether that record is committed. At the
-    /// end, the copy is loaded as a check, which needs the memory of a second open store.
+    /// The folder is copied without its lock, so writers do not wait. If the journal contains a record after its last
+    /// published end, the backup first waits for the lock, as a write does, to find out whether that record is
+    /// committed. At the end, the copy is loaded as a check, which needs the memory of a second open store.
     ///
     /// On Unix, the copy has the mode of the folder.
     ///

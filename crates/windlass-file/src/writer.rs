@@ -275,8 +275,8 @@ impl Writer {
             }
             Work::Command(..) => {}
         }
-        // The callers of the last batch have returned long ago, or will not. And this sync says nothing about the next
-        // batch, which may not even have one.
+        // Do not wait for the callers of the last batch: too much time has passed. The duration of this sync does not
+        // predict that of the next batch.
         self.sync = Duration::ZERO;
         self.pace.forget();
     }

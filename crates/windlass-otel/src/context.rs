@@ -75,7 +75,7 @@ fn from_hex(digits: [u8; 8]) -> Option<u32> {
     let digits = u64::from_be_bytes(digits);
     // The letters have bit 6, and `a` is 1 in the lower half of the byte.
     let values = (digits & each(0x0f)) + 9 * (digits >> 6 & each(1));
-    // Digits are valid if the values yield them again. A value above 15 cannot be one of a digit.
+    // The input is valid if encoding the values returns the same digits. Values above 15 are invalid.
     let letters = (values + each(6)) >> 4 & each(1);
     let are_valid = values + each(b'0') + letters * u64::from(b'a' - b'0' - 10) == digits;
     if !are_valid || values & each(0xf0) != 0 {

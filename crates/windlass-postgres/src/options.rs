@@ -79,8 +79,8 @@ impl Options {
         self.migrations_sql_from(0)
     }
 
-    /// Returns the statements that migrate a schema of an older version: the migrations after this version, which is
-    /// `select max(version)` of the table `migration`.
+    /// Returns the statements of the migrations after `version`. To find the version of a schema, run
+    /// `select max(version)` on its table `migration`.
     ///
     /// # Errors
     ///

@@ -21,7 +21,8 @@ const NO_EVICTION: &str = "noeviction";
 
 /// A server's `INFO` and its `appendfsync` setting.
 ///
-/// A part that the user may not query is empty. The lowest durability is then assumed.
+/// A part that the user may not query is empty. Without `INFO`, writes count as volatile; without the setting, at most
+/// as buffered.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     info: HashMap<String, String>,

@@ -23,7 +23,7 @@ use crate::permission;
 use crate::script::{Answer, Call, Scripts, Text, send};
 use crate::wire::Payloads;
 
-/// Capabilities of a [`RedisStore`]: all except transactions.
+/// Capabilities of a [`RedisStore`]: all except transactions and [`Store::create_and_acquire`].
 pub const CAPABILITIES: Capabilities = UNORDERED.ordered();
 
 /// Capabilities of a store whose creations wait for replicas, on a connection of their own.

@@ -1,6 +1,6 @@
 //! A schedule: a job that starts by itself, declared in code.
 //!
-//! The schedule is stored, so it survives restarts. Any worker on the store starts its occurrences, each exactly once.
+//! The schedule is stored, so it survives restarts. Any worker on the store starts its occurrences, none of them twice.
 //!
 //! Run with `cargo run --release -p windlass --example schedules`.
 

@@ -84,7 +84,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1h")]
     pub(crate) max_backoff: Duration,
 
-    /// Lease duration; while a command runs, its lease is renewed at half of this interval
+    /// Lease duration; while a command runs, its lease is renewed every half of this duration
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1m")]
     pub(crate) lease: Duration,
 

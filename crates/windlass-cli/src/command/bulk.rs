@@ -18,9 +18,6 @@ use crate::output::note;
 use crate::signal::Interrupt;
 use crate::store::{Connection, OpenMode};
 
-/// The number of chains that one command deletes.
-const DELETE_CHAINS: usize = 100;
-
 /// The number of chains between two reports of progress.
 const PROGRESS_CHAINS: usize = 1_000;
 
@@ -210,11 +207,11 @@ impl Change {
         }
     }
 
-    /// Returns how many chains are changed in one step.
+    /// Returns how many chains of a page are changed in one step.
     const fn step_chains(self) -> usize {
         match self {
             Self::Retry | Self::Cancel(_) => 1,
-            Self::Delete { .. } => DELETE_CHAINS,
+            Self::Delete { .. } => usize::MAX,
         }
     }
 

@@ -1,6 +1,8 @@
 use std::fs;
 use std::time::Duration;
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -38,6 +40,12 @@ async fn it_leaves_other_jobs_alone() {
     assert_eq!(summary["ok"], true, "{summary}");
     assert_eq!(summary["checks"].as_array().unwrap().len(), 8);
     assert_eq!(program.json(&["jobs"]).await.len(), 1, "only what was there before");
+    let file = SqliteConnectOptions::new().filename(program.directory().join("jobs.db"));
+    let mut connection = SqliteConnection::connect_with(&file).await.unwrap();
+    let left = "select name from sqlite_schema where name like 'windlass_demo_%'";
+    let left: Vec<String> = sqlx::query_scalar(left).fetch_all(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    assert_eq!(left, [""; 0], "the tables and views of the demo are dropped");
 }
 
 #[tokio::test]

@@ -93,8 +93,8 @@ impl<S: Store + ?Sized> Client<S> {
         Ok(all)
     }
 
-    /// Returns all chains that match the filter, page by page. Chains that are created after this call are left out, so
-    /// that a caller who changes the chains of each page comes to an end.
+    /// Returns all chains that match the filter, page by page. Leaves out chains that are created after this call, so
+    /// that a loop which changes the chains of each page ends.
     pub async fn chain_pages(&self, mut filter: ChainFilter, order: Order) -> Result<ChainPages<S>> {
         let now = commands::run(self, NextDue { types: Types::Only(Vec::new()) }).await?.now;
         filter.created_to = Some(filter.created_to.map_or(now, |to| to.min(now)));

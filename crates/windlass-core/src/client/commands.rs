@@ -39,8 +39,8 @@ macro_rules! commands {
         /// Creates chains of any type with one command and returns the result for each chain.
         /// [`Plan::build`](crate::Plan::build) returns a `NewChain`.
         ///
-        /// If another open transaction has locked a row that a chain needs, that chain is retried for about a
-        /// second.
+        /// If another open transaction has locked a row that a chain needs, that chain is retried for one to two
+        /// seconds.
         pub async fn create(
             $($receiver)+,
             chains: Vec<$crate::command::NewChain>,

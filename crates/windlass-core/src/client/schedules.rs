@@ -295,7 +295,7 @@ impl Schedules<'_> {
         Ok((reply.schedules.pop().flatten(), reply.now))
     }
 
-    /// Sends a change, and repeats it for about a second while a row is locked.
+    /// Sends a change, and repeats it up to 20 times, every 50 ms, while a row is locked.
     async fn send(&mut self, change: ScheduleChange) -> Result<ScheduleChanged> {
         let mut retries = BusyRetries::new();
         loop {
@@ -369,7 +369,7 @@ impl<S: Store + ?Sized> Client<S> {
 }
 
 impl<S: Store + ?Sized> Client<S> {
-    /// Starts due occurrences, as workers do. For test harnesses that turn the clock.
+    /// Starts due occurrences, as workers do. For test harnesses that advance the clock.
     #[doc(hidden)]
     pub async fn visit_schedules(&self) -> Result<()> {
         visit_due(self.store(), &self.shared.dispatcher).await.map(drop)

@@ -10,9 +10,9 @@ use crate::worker::{Ended, Stage};
 /// scope. The scope is dropped without [`ended`](Self::ended) if the attempt lost its job while it ran, or if the process
 /// stops. The client catches panics.
 pub trait AttemptScope: Send + Sync + fmt::Debug {
-    /// Called for each poll of the attempt, on the thread that polls it. `poll` runs the handler. It may set thread-local
-    /// state around the call of `poll`, such as a current trace context. `poll` never panics. If it is not called, because
-    /// this method panics or forgets it, the client polls the attempt outside of the scope. Further calls do nothing.
+    /// Called for each poll of the attempt, on the thread that polls it. `poll` runs the handler. It may set
+    /// thread-local state around the call of `poll`, such as a current trace context. `poll` never panics. If this
+    /// method does not call `poll`, the client polls the attempt outside the scope. Further calls do nothing.
     fn within(&self, poll: &mut dyn FnMut()) {
         poll();
     }

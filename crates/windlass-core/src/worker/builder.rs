@@ -37,9 +37,9 @@ const CONCURRENCY: u32 = 10;
 
 /// A worker that has not been started, with its handlers, their values and its settings.
 ///
-/// A worker runs on the tokio runtime that starts it, which must be driven all the time. On a `current_thread` runtime that
-/// stands still between two calls of `block_on`, the worker may acquire jobs during a call and then neither run them nor
-/// renew their leases, until the next call.
+/// A worker runs on the tokio runtime that starts it. Keep that runtime running: a `current_thread` runtime makes
+/// progress only inside `block_on`. Between two calls, the worker neither runs the jobs that it has acquired nor renews
+/// their leases.
 #[must_use = "a worker does nothing until it is started"]
 pub struct Worker<S: ?Sized> {
     client: Client<S>,

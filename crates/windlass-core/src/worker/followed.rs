@@ -92,9 +92,9 @@ impl HeldJob {
 
     /// Like [`about`](Self::about), for the result of a settlement.
     ///
-    /// A handler that blocks may complete its job after its lease has ended, while nobody has requeued the job. Its scopes
-    /// have ended by then, so they do not learn of the completion. The description has no worker, so that observers which
-    /// rely on scopes take the event for the only report.
+    /// A handler that blocks may complete its job after its lease has ended, while nobody has requeued the job. Its
+    /// scopes have ended by then, so they do not learn of the completion. The description then has no worker. Observers
+    /// that rely on scopes therefore count this event.
     pub(super) fn about_settled(&self, at: Timestamp) -> About {
         let mut about = self.about(at);
         let has_ended = |followed: &Followed| followed.has_ended.load(Ordering::Acquire);

@@ -7,8 +7,8 @@
 /// The call installs the signal handlers, so a signal that arrives before the first poll is not lost. From then on,
 /// these signals no longer terminate the process.
 ///
-/// While a worker stops, further signals have no effect. To let a second one end the process immediately, wait for it
-/// next to the stop:
+/// While a worker stops, further signals have no effect. To exit immediately on a second signal, wait for it while the
+/// worker stops:
 ///
 /// ```no_run
 /// # use std::time::Duration;

@@ -43,7 +43,7 @@ async fn a_backup_has_everything_committed_and_is_synced() {
     }
 }
 
-/// A backup that was truncated later is no shorter store, but an error.
+/// Opening a truncated backup fails.
 fn check_truncated(files: &BTreeMap<String, Vec<u8>>, journal: &str) {
     let mut files = files.clone();
     files.get_mut(journal).unwrap().pop();
