@@ -22,6 +22,9 @@ pub const TIMESTAMP_MAX_MS: i64 = 253_402_300_799_999;
 pub const BATCH_MAX_ITEMS: usize = 1_000;
 /// The maximum total size of the payloads in one command, in bytes.
 pub const BATCH_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// The maximum total size of the inputs, and of the outputs of blockers, that an acquire returns, in bytes. A single job may
+/// have more.
+pub const ACQUIRE_MAX_BYTES: usize = BATCH_MAX_BYTES;
 /// The maximum number of blockers of one job.
 pub const BLOCKERS_MAX: usize = 1_000;
 /// The maximum number of blockers of all jobs in one command.

@@ -110,6 +110,9 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// step, sets each job to `running`, counts the attempt, increases the fence and writes the lease. Each
     /// job includes the outputs of its blockers, in the order in which they were declared.
     ///
+    /// Returns fewer jobs if their inputs, and the outputs of their blockers, would be larger than
+    /// [`ACQUIRE_MAX_BYTES`](crate::limit::ACQUIRE_MAX_BYTES) in total, but at least one. A later acquire returns the others.
+    ///
     /// A repeat with the same request id returns the jobs that the request acquired and still holds, and
     /// acquires no others. If it holds none, it acquires new ones.
     ///

@@ -55,6 +55,40 @@ select
   ]::bigint[] as numbers
 from windlass.chain c;
 
+-- The total size of the inputs, and of the outputs of blockers, that an acquire returns, unless one job has more.
+create function windlass.reply_bytes_v1() returns bigint language sql immutable parallel safe as $$
+  select 16777216::bigint
+$$;
+
+-- Returns the size of the outputs that an acquire returns with a job.
+create function windlass.outputs_bytes_v1(of_job uuid) returns bigint language plpgsql stable as $$
+begin
+  return (
+    select coalesce(sum(octet_length(o.output)), 0)
+    from (select b.chain from windlass.blocker b where b.job = of_job offset 0) b
+    join windlass.chain c on c.id = any (array[b.chain])
+    join windlass.job o on o.id = any (array[c.latest])
+  );
+end
+$$;
+
+-- Returns the first of these rows of `ready`, as many as fit into the reply to an acquire that has `used` bytes, and their
+-- size. A reply has at least one job.
+create function windlass.fitting_v1(places tid[], used bigint, out fitting tid[], out bytes bigint) language plpgsql as $$
+begin
+  select coalesce(array_agg(r.ctid order by r.due_at, r.seq), '{}'), max(r.total) into fitting, bytes
+  from (
+    select
+      r.ctid, r.due_at, r.seq, row_number() over first_ones as n,
+      (sum(r.bytes + case when r.has_blockers then windlass.outputs_bytes_v1(r.job) else 0 end) over first_ones)::bigint as total
+    from windlass.ready r
+    where r.ctid = any (places)
+    window first_ones as (order by r.due_at, r.seq)
+  ) r
+  where used + r.total <= windlass.reply_bytes_v1() or used = 0 and r.n = 1;
+end
+$$;
+
 -- Acquires due jobs for a request, by priority, due time and order of creation, or returns those that the request already
 -- holds. The client sorts them. The blockers of a job come in separate rows: most jobs have none, and a subquery
 -- for each job cost a tenth of the acquire.
@@ -82,6 +116,11 @@ declare
   level smallint := 32767;
   taken integer := 0;
   places tid[];
+  -- The size of the reply, of the jobs at `places`, and whether a job was left because of it.
+  bytes bigint := 0;
+  more bigint;
+  has_blockers boolean;
+  is_full boolean := false;
 begin
   if in_exchange then
     -- It holds the rows of its settlements.
@@ -136,11 +175,12 @@ begin
     exit when level is null;
     -- If several types compete, each may lock as many rows as are still wanted. Rows that are not taken are unlocked at
     -- the end of this command.
-    places := array(
-      select l.ctid
+    select array_agg(l.ctid order by l.due_at, l.seq), sum(l.bytes), bool_or(l.has_blockers) into places, more, has_blockers
+    from (
+      select l.*
       from unnest(types, maxima) q (type, max)
       cross join lateral (
-        select r.ctid, r.due_at, r.seq
+        select r.ctid, r.due_at, r.seq, r.bytes, r.has_blockers
         from windlass.ready r
         where r.type = q.type and r.priority = level and r.due_at <= now
           and r.due_at >= coalesce((
@@ -154,7 +194,12 @@ begin
       ) l
       order by l.due_at, l.seq
       limit max_jobs - taken
-    );
+    ) l;
+    if has_blockers or bytes + more > windlass.reply_bytes_v1() then
+      select f.fitting, f.bytes, cardinality(f.fitting) < cardinality(places) into places, more, is_full
+      from windlass.fitting_v1(places, bytes) f;
+    end if;
+    bytes := bytes + coalesce(more, 0);
     if cardinality(places) > 0 then
       if cardinality(places) < max_jobs - taken then
         maxima := array(
@@ -201,7 +246,8 @@ begin
         null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at),
         j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
     end if;
-    taken := taken + cardinality(places);
+    taken := taken + coalesce(cardinality(places), 0);
+    exit when is_full;
   end loop;
   if exists (select from windlass.lease l where l.request = by_request and l.has_blockers) then
     return query select * from windlass.outputs_v1(by_request);

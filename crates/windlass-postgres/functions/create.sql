@@ -194,10 +194,10 @@ begin
     )
     where n.key is null or n.id in (select unnest(mine))
     on conflict do nothing
-    returning j.id, j.seq, j.type, j.due_at, j.priority
+    returning j.id, j.seq, j.type, j.due_at, j.priority, octet_length(j.input) as bytes
   ), made_ready as (
-    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
-    select i.seq, i.due_at, i.id, i.priority, false, i.type from inserted i
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+    select i.seq, i.due_at, i.id, i.priority, false, i.bytes, i.type from inserted i
   ), counted as (
     insert into windlass.tally (jobs, type, status) select count(*), i.type, 'pending' from inserted i group by i.type
   )
@@ -272,11 +272,12 @@ begin
       id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
       keep_cancelled, chain_trace, n
     );
-    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
     select
       base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),
-      false, coalesce(n.type, one_type)
-    from unnest(ids, types, due_at, due_after, priorities) with ordinality n (id, type, due_at, due_after, priority, n);
+      false, octet_length(n.input), coalesce(n.type, one_type)
+    from unnest(ids, inputs, types, due_at, due_after, priorities)
+      with ordinality n (id, input, type, due_at, due_after, priority, n);
     if cardinality(types) = 1 then
       insert into windlass.tally (jobs, type, status) values (items, one_type, 'pending');
     else

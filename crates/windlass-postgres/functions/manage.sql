@@ -100,10 +100,10 @@ begin
   delete from windlass.ready where ctid = any (places);
   with triggered as (
     update windlass.job j set due_at = now, version = j.version + 1 where j.id = any (targets)
-    returning j.seq, j.due_at, j.id, j.priority, j.blockers, j.type
+    returning j.seq, j.due_at, j.id, j.priority, j.blockers, octet_length(j.input) as bytes, j.type
   )
-  insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
-  select t.seq, t.due_at, t.id, t.priority, t.blockers > 0, t.type from triggered t;
+  insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+  select t.seq, t.due_at, t.id, t.priority, t.blockers > 0, t.bytes, t.type from triggered t;
   return query
   select
     'triggered', t.n::integer, array[j.id, j.chain], array[j.status, j.type, j.chain_type], array[j.due_at], null::bytea[]

@@ -64,8 +64,8 @@ begin
       and (select true from windlass.blocker b where b.job = j.id and b.waiting limit 1) is not true
     returning j.*
   ), made_ready as (
-    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
-    select u.seq, u.due_at, u.id, u.priority, true, u.type from unblocked u
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+    select u.seq, u.due_at, u.id, u.priority, true, octet_length(u.input), u.type from unblocked u
   ), counted as (
     insert into windlass.tally (jobs, type, status)
     select c.jobs * m.sign, c.type, m.status

@@ -13,8 +13,10 @@ begin
     where r.type = old.type and r.priority = old.priority and r.due_at = old.due_at and r.seq = old.seq;
   end if;
   if new.status = 'pending' then
-    insert into windlass.ready (seq, due_at, job, priority, has_blockers, type)
-    values (new.seq, new.due_at, new.id, new.priority, new.blockers > 0, new.type);
+    insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+    values (
+      new.seq, new.due_at, new.id, new.priority, new.blockers > 0, octet_length(new.input), new.type
+    );
   end if;
   if old.status is distinct from new.status then
     insert into windlass.tally (jobs, type, status) values (1, new.type, new.status);

@@ -92,6 +92,7 @@ create table windlass.ready (
   job uuid not null,
   priority smallint not null,
   has_blockers boolean not null,               -- whether it was created with blockers
+  bytes integer not null,                      -- size of its input
   type text not null
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create unique index windlass_ready_due on windlass.ready (type, priority, due_at, seq);

@@ -1,18 +1,16 @@
-//! Reading jobs and chains by id or key, and the time of the next due job.
+//! Reading jobs and chains by id or key.
 
 use redis::Value;
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{
-    GetChains, GetChainsReply, GetJobs, GetJobsReply, NextDue, NextDueReply, Target,
-};
-use windlass_core::{ChainRecord, Result, Timestamp};
+use windlass_core::command::{GetChains, GetChainsReply, GetJobs, GetJobsReply, Target};
+use windlass_core::{ChainRecord, Result};
 
 use crate::error::corrupt;
 use crate::flat::{self, Arguments};
 use crate::row::{ChainIn, JobIn};
 use crate::script::{self, Answer};
 use crate::store::{Execute, RedisStore};
-use crate::wire::{Found, Payloads, Read, TargetOut, type_names};
+use crate::wire::{Found, Payloads, TargetOut};
 
 #[derive(Debug, Serialize)]
 struct GetChainsOut<'a> {
@@ -34,19 +32,6 @@ struct GetJobsOut {
 #[derive(Debug, Deserialize)]
 struct GetJobsIn {
     jobs: Vec<Found<JobIn>>,
-}
-
-#[derive(Debug, Serialize)]
-struct NextDueOut<'a> {
-    now: Option<i64>,
-    types: Option<Vec<&'a str>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NextDueIn {
-    now: Read<Timestamp>,
-    due: Option<Read<Timestamp>>,
-    lease_until: Option<Read<Timestamp>>,
 }
 
 impl Execute for GetChains {
@@ -106,18 +91,5 @@ impl Execute for GetJobs {
         let reply: GetJobsIn = store.read(&store.scripts().get_jobs, &out, Payloads::default()).await?;
         let jobs = reply.jobs.into_iter().map(|job| job.found.map(JobIn::into_job).transpose());
         Ok(GetJobsReply { jobs: jobs.collect::<Result<_, _>>().map_err(corrupt)? })
-    }
-}
-
-impl Execute for NextDue {
-    async fn execute(self, store: &RedisStore) -> Result<NextDueReply> {
-        self.types.check()?;
-        let out = NextDueOut { now: store.time(), types: type_names(&self.types) };
-        let reply: NextDueIn = store.read(&store.scripts().next_due, &out, Payloads::default()).await?;
-        Ok(NextDueReply {
-            now: reply.now.0,
-            due_at: reply.due.map(|due| due.0),
-            lease_until: reply.lease_until.map(|until| until.0),
-        })
     }
 }

@@ -1,7 +1,7 @@
-//! Requeuing jobs whose lease expired.
+//! Requeuing jobs whose lease expired; the time of the next due job.
 
 use serde::{Deserialize, Serialize};
-use windlass_core::command::{Reap, ReapReply, Reaped};
+use windlass_core::command::{NextDue, NextDueReply, Reap, ReapReply, Reaped};
 use windlass_core::{Result, Timestamp, TypeName, WorkerId, WorkerName};
 
 use crate::store::{Execute, RedisStore};
@@ -33,6 +33,19 @@ struct ReapedIn {
     lease_until: Read<Timestamp>,
 }
 
+#[derive(Debug, Serialize)]
+struct NextDueOut<'a> {
+    now: Option<i64>,
+    types: Option<Vec<&'a str>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NextDueIn {
+    now: Read<Timestamp>,
+    due: Option<Read<Timestamp>>,
+    lease_until: Option<Read<Timestamp>>,
+}
+
 impl From<ReapedIn> for Reaped {
     fn from(reaped: ReapedIn) -> Self {
         Self {
@@ -56,6 +69,19 @@ impl Execute for Reap {
         Ok(ReapReply {
             reaped: reply.reaped.into_iter().map(Reaped::from).collect(),
             ripple: reply.ripple.into(),
+        })
+    }
+}
+
+impl Execute for NextDue {
+    async fn execute(self, store: &RedisStore) -> Result<NextDueReply> {
+        self.types.check()?;
+        let out = NextDueOut { now: store.time(), types: type_names(&self.types) };
+        let reply: NextDueIn = store.read(&store.scripts().next_due, &out, Payloads::default()).await?;
+        Ok(NextDueReply {
+            now: reply.now.0,
+            due_at: reply.due.map(|due| due.0),
+            lease_until: reply.lease_until.map(|until| until.0),
         })
     }
 }

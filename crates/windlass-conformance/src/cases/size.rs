@@ -1,5 +1,7 @@
 //! Size limits of commands.
 
+use std::collections::HashSet;
+
 use windlass_core::Payload;
 
 use super::prelude::*;
@@ -28,6 +30,18 @@ pub(super) const CASES: &[Case] = &[
         "The total size of outputs, continuation inputs and carried inputs in a command is limited.",
         ["never 8"],
         settle_bytes
+    ),
+    case!(
+        "limit.acquire",
+        "The total size of the inputs that an acquire returns is limited. Later acquires return the other jobs.",
+        ["contract"],
+        acquired_inputs
+    ),
+    case!(
+        "limit.acquire.outputs",
+        "The outputs of blockers count for the size of an acquire. A job with larger ones is returned alone.",
+        ["contract"],
+        acquired_outputs
     ),
     case!(
         "limit.reap",
@@ -155,6 +169,44 @@ async fn settle_bytes(s: Subject) {
     assert_eq!(s.error(over).await, ErrorKind::Invalid);
     assert_eq!(s.job(attempts[0].job.id).await, attempts[0].job);
     expect_applied(&s.run(settle(outcomes(largest.clone()))).await);
+}
+
+async fn acquired_inputs(s: Subject) {
+    // One command may not have that many bytes.
+    let large = |s: &Subject| s.start("a").payload(largest()).build();
+    s.create((0..3).map(|_| large(&s)).collect()).await;
+    s.start("a").await;
+    s.create((0..3).map(|_| large(&s)).collect()).await;
+    let mut acquired = Vec::new();
+    for _ in 0..3 {
+        let request = s.acquire_request(&["a"], 10);
+        let jobs = s.run(request.clone()).await.jobs;
+        let bytes: usize = jobs.iter().map(|one| one.job.input.bytes().len()).sum();
+        assert!(!jobs.is_empty() && bytes <= limit::ACQUIRE_MAX_BYTES, "{} jobs, {bytes} bytes", jobs.len());
+        assert_eq!(s.run(request).await.jobs, jobs);
+        acquired.extend(jobs);
+    }
+    let chains: HashSet<_> = acquired.iter().map(|one| one.job.chain).collect();
+    assert_eq!((acquired.len(), chains.len()), (7, 7), "each job once");
+    assert_eq!(acquired.iter().position(|one| one.job.input.bytes().len() < 100), Some(3), "in order");
+}
+
+async fn acquired_outputs(s: Subject) {
+    let mut blockers = Vec::new();
+    for _ in 0..5 {
+        blockers.push(s.start("b").await);
+        let output = Outcome::Complete { output: largest(), retention: None, create: Vec::new() };
+        s.work("b", output).await;
+    }
+    let first = s.start("a").await;
+    let large = s.start("a").blocked_by(blockers).await;
+    let last = s.start("a").await;
+    for expected in [first, large, last] {
+        let jobs = s.acquire("a", 10).await;
+        assert_eq!(jobs.iter().map(|one| one.job.chain).collect::<Vec<_>>(), [expected]);
+        let outputs = jobs.iter().flat_map(|one| &one.blockers).filter(|blocker| blocker.output.is_some());
+        assert_eq!(outputs.count(), if expected == large { 5 } else { 0 });
+    }
 }
 
 async fn reap(s: Subject) {

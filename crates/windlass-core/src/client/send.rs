@@ -60,13 +60,13 @@ async fn repeat<S: Store + ?Sized, R: Sendable>(store: &S, request: &R, repeats:
 /// effect, so the error must be of kind `Unavailable`.
 pub(super) fn in_doubt(error: Error, lost: Option<Error>) -> Error {
     match lost {
-        Some(lost) if error.kind() == ErrorKind::AccessDenied => after_lost(error, lost),
+        Some(lost) if error.kind() == ErrorKind::AccessDenied => after_lost(error, &lost),
         _ => error,
     }
 }
 
 /// Returns the error of a command whose earlier try may still take effect.
-pub(super) fn after_lost(error: Error, lost: Error) -> Error {
+pub(super) fn after_lost(error: Error, lost: &Error) -> Error {
     Error::new(lost.kind(), format!("{lost}; then: {error}")).with_inner(error)
 }
 

@@ -105,7 +105,12 @@ async fn create_batch<S: Store + ?Sized>(
             vec![Created::Busy; request.chains.len()]
         }
         // Also if the chain is busy: the transaction of the lost try may have locked it.
-        Err(error) => return Err(lost.map_or(error.clone(), |lost| after_lost(error, lost))),
+        Err(error) => {
+            return Err(match &lost {
+                Some(lost) => after_lost(error, lost),
+                None => error,
+            });
+        }
     };
     let withheld = |chain| expectation.as_ref().is_some_and(|expectation| expectation.withholds(chain));
     let withheld = announce(dispatcher, &request.chains, &created, withheld);

@@ -8,6 +8,7 @@ use crate::command::{
 };
 use crate::error::Result;
 use crate::id::{Fence, JobId};
+use crate::limit::ACQUIRE_MAX_BYTES;
 use crate::record::{Lease, Status};
 
 /// A due job, and the quota that it is acquired under.
@@ -23,8 +24,13 @@ impl<R: Rows> Execution<'_, R> {
         if rows.is_empty() {
             let due = self.due_jobs(request)?;
             rows.reserve(due.len());
+            let mut bytes = 0;
             for (due, quota) in due {
                 let Some(row) = self.rows.due_job(due)? else { continue };
+                bytes += self.bytes_in_reply(&row)?;
+                if bytes > ACQUIRE_MAX_BYTES && !rows.is_empty() {
+                    break;
+                }
                 rows.push(self.lease(row, request, quota)?);
             }
         }
@@ -81,6 +87,17 @@ impl<R: Rows> Execution<'_, R> {
             worker_name.clone_from(&request.worker_name);
             *end = None;
         })
+    }
+
+    /// Returns the size of a job's input and of the outputs of its blockers.
+    fn bytes_in_reply(&mut self, row: &JobRow) -> Result<usize> {
+        let mut bytes = row.job.input.bytes().len();
+        for blocker in row.job.blockers.iter() {
+            let Some(chain) = self.rows.chain(blocker.chain)? else { continue };
+            let latest = self.latest(&chain)?;
+            bytes += latest.job.output.as_ref().map_or(0, |output| output.bytes().len());
+        }
+        Ok(bytes)
     }
 
     fn blocker_outputs(&mut self, row: &JobRow) -> Result<Vec<BlockerOutput>> {

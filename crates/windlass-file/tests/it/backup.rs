@@ -113,7 +113,7 @@ async fn a_backup_has_the_modes_of_the_folder_and_its_files() {
     let files = |folder: &Path| fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
     for (mode, mode_of_files) in [(0o700, 0o644), (0o750, 0o640), (0o777, 0o600)] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
-        for file in files(folder.path()) {
+        for file in files(&folder.path()) {
             fs::set_permissions(file, fs::Permissions::from_mode(mode_of_files)).unwrap();
         }
         let backup = folder.directory.path().join(format!("backup-{mode:o}"));

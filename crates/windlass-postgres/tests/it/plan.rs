@@ -25,8 +25,8 @@ with stored as (
   from (select n, gen_random_uuid() as i from generate_series(1, 2 * $1) n) rows
   returning id, seq, due_at, type, priority, status
 ), ready as (
-  insert into {}.ready (seq, due_at, job, priority, has_blockers, type)
-  select seq, due_at, id, priority, false, type from stored where status = 'pending'
+  insert into {}.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+  select seq, due_at, id, priority, false, 1, type from stored where status = 'pending'
 ), leaving as (
   insert into {}.leaving (leaves_at, chains)
   select 9000000000000, array_agg(id) from stored where status = 'completed' group by seq / 1024000

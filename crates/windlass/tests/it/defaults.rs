@@ -31,6 +31,7 @@ fn the_page_of_defaults_states_the_values_of_the_code() {
         ),
         format!("| input or output of a job | {} MiB |", limit::PAYLOAD_MAX_BYTES >> 20),
         format!("| payloads of one command | {} MiB |", limit::BATCH_MAX_BYTES >> 20),
+        format!("| payloads of an acquire | {} MiB, or one job |", limit::ACQUIRE_MAX_BYTES >> 20),
         format!("renew, ids) | {} |", grouped(limit::BATCH_MAX_ITEMS)),
         format!("| name of a job type, queue, worker or lock | {} bytes |", limit::NAME_MAX_BYTES),
         format!("| key, or id in a queue | {} bytes |", grouped(limit::KEY_MAX_BYTES)),
