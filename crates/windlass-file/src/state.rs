@@ -9,7 +9,7 @@ use windlass_core::{Error, Result, Timestamp};
 use crate::codec::Names;
 use crate::disk::DiskFile;
 use crate::error::damaged;
-use crate::folder::{Files, Folder, Position, is_missing, journal_name, retry_missing};
+use crate::folder::{Files, Folder, Position, UNSEALED, is_missing, journal_name, retry_missing};
 use crate::frame::{Kind, Next, Reader};
 use crate::hint::Hints;
 use crate::record::{self, Replayed, Stamp};
@@ -139,7 +139,7 @@ impl State {
             let record = match next {
                 Next::Record(record) => record,
                 Next::End if generation == to.generation => return Ok(None),
-                Next::End => return Err(damaged(folder.path(), &name, end, "it is not sealed")),
+                Next::End => return Err(damaged(folder.path(), &name, end, UNSEALED)),
                 Next::Invalid { offset, reason } => {
                     return Err(damaged(folder.path(), &name, offset, reason));
                 }
