@@ -270,12 +270,24 @@ impl Shared {
     }
 
     pub(crate) fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
+        self.write_snapshot_in_groups(generation, first, ROWS_AT_ONCE, || {})
+    }
+
+    /// Writes a snapshot. Calls `between` before each group of rows: others may write in the meantime.
+    pub(crate) fn write_snapshot_in_groups(
+        &self,
+        generation: u64,
+        first: u64,
+        rows_at_once: usize,
+        mut between: impl FnMut(),
+    ) -> Result<u64> {
         let mut writer = Writer::create(&self.folder, generation, first)?;
         // Jobs that are created from now on are in the new journal.
         let last = self.read(|model| model.last_seq())?;
         let mut seq = 0;
         while seq < last {
-            let jobs = self.read(|model| model.jobs_after(seq, ROWS_AT_ONCE))?;
+            between();
+            let jobs = self.read(|model| model.jobs_after(seq, rows_at_once))?;
             let Some(latest) = jobs.last() else { break };
             seq = latest.seq;
             for row in jobs {
@@ -284,16 +296,19 @@ impl Shared {
         }
         let mut seq = 0;
         while seq < last {
-            let chains = self.read(|model| model.chains_after(seq, ROWS_AT_ONCE))?;
+            between();
+            let chains = self.read(|model| model.chains_after(seq, rows_at_once))?;
             let Some(latest) = chains.last() else { break };
             seq = latest.seq;
             for row in chains {
                 writer.add(&RowKey::Chain(row.id), &Row::Chain(row))?;
             }
         }
+        between();
         for (key, row) in self.read(|model| model.registry())? {
             writer.add(&key, &row)?;
         }
+        between();
         let (stamp, position) = {
             let state = self.state()?;
             (Stamp { time: state.time.last(), last_seq: state.model.last_seq() }, state.position)
@@ -312,7 +327,7 @@ impl Shared {
     }
 
     /// Removes the files of earlier generations. The oldest are removed first, so that the rest can always be read.
-    fn remove_before(&self, generation: u64) -> std::io::Result<()> {
+    pub(crate) fn remove_before(&self, generation: u64) -> std::io::Result<()> {
         let Ok(files) = Files::list(&*self.folder.disk) else { return Ok(()) };
         for old in files.snapshots.into_iter().filter(|old| *old < generation) {
             self.folder.disk.remove(&snapshot_name(old))?;
