@@ -16,6 +16,10 @@ use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
 use crate::time::StoreTime;
 
+/// Why a journal does not lead to the end in `head`.
+const WRONG_NUMBERS: &str =
+    "its records do not have the numbers that `head` states, as if files of two copies were mixed";
+
 /// The model, and the position up to which the journal was replayed. Everything before that position is synced.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -138,6 +142,10 @@ impl State {
             let next = reader.next().map_err(|error| folder.io("cannot read the journal", error))?;
             let record = match next {
                 Next::Record(record) => record,
+                // Otherwise the end would never be reached.
+                Next::End if generation == to.generation && self.position.number != to.number => {
+                    return Err(damaged(folder.path(), &name, end, WRONG_NUMBERS));
+                }
                 Next::End if generation == to.generation => return Ok(None),
                 Next::End => return Err(damaged(folder.path(), &name, end, UNSEALED)),
                 Next::Invalid { offset, reason } => {

@@ -280,6 +280,22 @@ async fn a_journal_that_was_prepared_but_not_used_is_ignored() {
     }
 }
 
+/// The files of two copies of a folder were mixed: `head` has a valid offset, and the number of another record.
+#[tokio::test]
+async fn a_head_with_a_wrong_number_is_an_error() {
+    let (image, _) = image().await;
+    let disk = TestDisk::with_files(image.clone());
+    let store = open(&disk).unwrap();
+    let end = position(&store);
+    for number in [end.number + 1, end.number - 1] {
+        let mut changed = image.clone();
+        changed.insert(HEAD.to_owned(), store.shared().folder.encode_head(Position { number, ..end }));
+        let error = open(&TestDisk::with_files(changed)).unwrap_err();
+        assert!(error.to_string().contains("files of two copies were mixed"), "{error}");
+        assert!(error.to_string().contains(&format!("offset {}", end.offset)), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_missing_journal_or_snapshot_is_named() {
     let (image, _) = image().await;
