@@ -164,7 +164,11 @@ impl State {
             })?;
             match replayed {
                 Replayed::Changes(stamp) => self.time.committed(stamp.time),
-                Replayed::Erased(stamp) => self.time.reset(stamp.time),
+                Replayed::Erased(stamp) => {
+                    self.time.reset(stamp.time);
+                    // Whatever others wait for is gone.
+                    hints.has_gap = true;
+                }
                 Replayed::Sealed(next) if next == generation + 1 => return Ok(Some((next, reader.number()))),
                 Replayed::Sealed(_) | Replayed::SnapshotEnd(_) => {
                     let error = damaged(folder.path(), &name, start, "this record does not belong here");
