@@ -324,8 +324,9 @@ impl Disk for TestDisk {
 
     fn open_or_create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.wait_if_held(name);
-        if let Ok(file) = self.open(name) {
-            return Ok(file);
+        match self.open(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
         }
         self.run(|core| {
             let inode = core.next_inode;

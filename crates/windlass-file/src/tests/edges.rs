@@ -11,7 +11,7 @@ use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, NO_ROOM, Step, create, new_chain, open, open_with_room_from, options, run};
 use crate::FileStore;
 use crate::disk::Disk;
-use crate::folder::{HEAD, LOCK, TURN, journal_name, snapshot_name, temporary};
+use crate::folder::{COMPACT, HEAD, HOLDER, LOCK, TURN, journal_name, snapshot_name, temporary};
 
 const FAILS: Fault = Fault::Fails(Io::Other);
 
@@ -280,4 +280,32 @@ async fn reserved_room_is_used_by_the_next_process() {
     drop(release);
     assert_eq!(store.health().await.unwrap(), []);
     assert_eq!(warnings.take(), [""; 0]);
+}
+
+/// The user of an existing store has lost the permission for one of its files.
+#[tokio::test]
+async fn a_file_that_may_not_be_opened_is_reported_with_the_cure() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    store.close().await.unwrap();
+    let files = disk.files();
+    for name in files.keys().filter(|name| *name != COMPACT) {
+        for (error, cure) in [
+            (Io::PermissionDenied, "grant this user permission to read and write the folder"),
+            (Io::ReadOnlyFilesystem, "mount the file system for writing"),
+        ] {
+            let disk = TestDisk::with_files(files.clone());
+            disk.refuse(Some(Refusal { process: 0, name: name.clone(), error, times: usize::MAX }));
+            let refused = open(&disk).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::AccessDenied, "{name}: {refused}");
+            assert!(refused.to_string().contains(cure), "{name}: {refused}");
+            let mut left = disk.files();
+            left.insert(HOLDER.to_owned(), files[HOLDER].clone());
+            assert!(left == files, "{name}: nothing was created or replaced");
+            disk.refuse(None);
+            assert_eq!(Dump::of_store(&open(&disk).unwrap()).jobs(), 1, "{name}");
+        }
+    }
 }
