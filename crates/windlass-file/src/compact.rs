@@ -14,7 +14,7 @@ use windlass_core::model::{Row, RowKey};
 use windlass_core::{ErrorKind, Result};
 
 use crate::error::{closed, compaction_timed_out};
-use crate::folder::{COMPACT, Files, journal_name, snapshot_name, temporary};
+use crate::folder::{COMPACT, Files, Position, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 use crate::record::Stamp;
 use crate::shared::Shared;
@@ -212,16 +212,12 @@ impl Shared {
         if !self.note_snapshot(&files).map_err(io)? && !forced {
             return Ok(Compacted::Done);
         }
-        let generation = self.state()?.position.generation + 1;
-        self.folder.prepare_journal(generation)?;
-        let (reply, rotated) = mpsc::channel();
-        if self.push(Work::Rotate(generation, reply)).is_err() {
-            return Ok(Compacted::Closed);
-        }
-        let first = match rotated.recv() {
-            Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(Compacted::Overtaken),
-            Ok(first) => first?,
-            Err(_) => return Ok(Compacted::Closed),
+        let (generation, first) = match self.unused_generation(&files)? {
+            Some(unused) => unused,
+            None => match self.start_generation()? {
+                Ok(started) => started,
+                Err(ended) => return Ok(ended),
+            },
         };
         let written = self.write_snapshot(generation, first);
         let written =
@@ -245,6 +241,35 @@ impl Shared {
         self.compaction.completed.fetch_add(1, Ordering::Relaxed);
         let _ = only_one.unlock();
         Ok(Compacted::Done)
+    }
+
+    /// Returns the generation and the number of its first record if its journal is empty and it has no snapshot yet: an
+    /// earlier compaction could not write the snapshot, for example because the disk is full. Without this, each attempt
+    /// would start another generation.
+    fn unused_generation(&self, files: &Files) -> Result<Option<(u64, u64)>> {
+        let position = self.state()?.position;
+        let Position { generation, number, .. } = position;
+        // No other process starts a generation, because this one holds the lock for compactions.
+        let is_unused = position == Position::start(generation, number)
+            && files.base() < generation
+            && files.journals.last() == Some(&generation);
+        Ok(is_unused.then_some((generation, number)))
+    }
+
+    /// Lets the writer seal the journal. Returns the next generation and the number of its first record, or why there is
+    /// none.
+    fn start_generation(&self) -> Result<std::result::Result<(u64, u64), Compacted>> {
+        let generation = self.state()?.position.generation + 1;
+        self.folder.prepare_journal(generation)?;
+        let (reply, rotated) = mpsc::channel();
+        if self.push(Work::Rotate(generation, reply)).is_err() {
+            return Ok(Err(Compacted::Closed));
+        }
+        match rotated.recv() {
+            Ok(Err(error)) if error.kind() == ErrorKind::Changed => Ok(Err(Compacted::Overtaken)),
+            Ok(first) => first.map(|first| Ok((generation, first))),
+            Err(_) => Ok(Err(Compacted::Closed)),
+        }
     }
 
     /// Records the last snapshot, which another process may have written. Returns whether the journals have grown

@@ -309,3 +309,33 @@ async fn a_file_that_may_not_be_opened_is_reported_with_the_cure() {
         }
     }
 }
+
+/// Each attempt needs a new journal only if something was written since the last one.
+#[tokio::test]
+async fn compactions_that_fail_do_not_add_journals() {
+    let disk = TestDisk::new();
+    let store = open_with_room_from(&disk, NO_ROOM).unwrap();
+    for _ in 0..50 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
+    let size: usize = disk.files().values().map(Vec::len).sum();
+    disk.limit(Some(size + 1_000));
+    for _ in 0..5 {
+        store.compact().await.unwrap_err();
+    }
+    let journals = || disk.files().keys().filter(|name| name.starts_with("journal-")).count();
+    assert_eq!(journals(), 2);
+    disk.limit(None);
+    // Another process, which has not seen these attempts, continues in the new journal.
+    let other = open_with_room_from(&disk.process(1), NO_ROOM).unwrap();
+    other.compact().await.unwrap();
+    assert!(disk.files().contains_key(&snapshot_name(2)) && journals() == 1, "{:?}", disk.files().keys());
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    assert!(disk.files().contains_key(&snapshot_name(3)), "the journal was not empty");
+    for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(3)] {
+        let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&other), "{unsynced:?}");
+    }
+    assert_eq!(Dump::of_store(&other).jobs(), 51);
+}
