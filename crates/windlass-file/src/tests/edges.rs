@@ -339,3 +339,15 @@ async fn compactions_that_fail_do_not_add_journals() {
     }
     assert_eq!(Dump::of_store(&other).jobs(), 51);
 }
+
+/// The process changes its current directory while the store is open.
+#[tokio::test]
+async fn a_relative_path_is_resolved_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let depth = std::env::current_dir().unwrap().components().count() - 1;
+    let relative = std::iter::repeat_n("..", depth).collect::<std::path::PathBuf>();
+    let relative = relative.join(directory.path().strip_prefix("/").unwrap()).join("queue");
+    let store = FileStore::open(crate::Options::new(&relative)).await.unwrap();
+    assert!(relative.is_relative() && store.shared().folder.path().is_absolute());
+    assert!(directory.path().join("queue/lock").exists());
+}
