@@ -9,7 +9,9 @@ use std::{
 };
 
 use crate::{Result, Workspace, workspace};
+use lockfiles::Problem;
 
+mod lockfiles;
 mod markdown;
 
 /// Files of Rust code that are longer than this cause a warning.
@@ -55,6 +57,15 @@ pub(crate) fn run(workspace: &Workspace) -> Result {
         }
         let bytes = fs::read(&place).map_err(|error| format!("cannot read {path}: {error}"))?;
         let Ok(text) = String::from_utf8(bytes) else { continue };
+        if lockfiles::is_separate(path) {
+            match lockfiles::check(workspace, path) {
+                Some(Problem::Stale(message)) => {
+                    findings.push(Finding { path: path.clone(), line: 1, message })
+                }
+                Some(Problem::Unchecked(reason)) => println!("    warning: {path} was not checked: {reason}"),
+                None => {}
+            }
+        }
         let complaints = check(path, &text, |link| resolves(root, path, link));
         findings.extend(complaints.into_iter().map(|(line, message)| Finding {
             path: path.clone(),

@@ -425,7 +425,7 @@ fn measure_file(options: &Options) -> Result<(), BoxError> {
 }
 
 fn print_footprint(footprint: &Footprint) {
-    let Footprint { jobs, memory, folder, opening, compaction } = footprint;
+    let Footprint { jobs, memory, folder, opening, compaction, commits, idle } = footprint;
     println!(
         "{jobs} stored jobs: {} bytes of memory and {} bytes in the folder per job; opening takes {opening:.1?}; the \
          longest pause of writers in {} compactions was {:.1?}",
@@ -434,6 +434,7 @@ fn print_footprint(footprint: &Footprint) {
         compaction.completed,
         compaction.longest_pause
     );
+    println!("one writer during a compaction: {commits}; without one: {idle}");
 }
 
 fn measure_sqlite(options: &Options) -> Result<(), BoxError> {

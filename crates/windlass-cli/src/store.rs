@@ -30,6 +30,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Timeout for creating or migrating tables. Another process may be migrating at the same time.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Timeout for opening a folder, which reads all of its jobs.
+const LOADING_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// The store, notifier and namespace to use.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreConfig {
@@ -137,9 +140,17 @@ impl StoreConfig {
             Ok(opened) => opened.map_err(|failure| failure.with_context("--notifier"))?,
             Err(_) => return Err(Failure::store(timeout_message("--notifier", CONNECT_TIMEOUT))),
         };
-        let limit = if mode == OpenMode::Migrate { MIGRATION_TIMEOUT } else { CONNECT_TIMEOUT };
+        let limit = self.opening_timeout(mode);
         let connecting = self.connect(mode, other, observer);
         timeout(limit, connecting).await.map_err(|_| Failure::store(timeout_message("the store", limit)))?
+    }
+
+    fn opening_timeout(&self, mode: OpenMode) -> Duration {
+        match (&self.store, mode) {
+            (StoreUrl::File(_), _) => LOADING_TIMEOUT,
+            (_, OpenMode::Migrate) => MIGRATION_TIMEOUT,
+            _ => CONNECT_TIMEOUT,
+        }
     }
 
     /// Returns the SQL statements that create the tables.
@@ -316,4 +327,22 @@ async fn drop_tables(pool: &sqlx::SqlitePool, prefix: &str) -> sqlx::Result<()> 
         sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *tx).await?;
     }
     tx.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise no command could open a large folder.
+    #[test]
+    fn a_folder_may_take_minutes_to_load() {
+        let timeout = |url, mode| {
+            let store = StoreUrl::parse(url).unwrap();
+            StoreConfig { store, notifier: NotifierUrl::Own, namespace: None }.opening_timeout(mode)
+        };
+        assert_eq!(timeout("file:queue", OpenMode::Existing), LOADING_TIMEOUT);
+        assert_eq!(timeout("file:queue", OpenMode::Migrate), LOADING_TIMEOUT);
+        assert_eq!(timeout("postgres://h/d", OpenMode::Migrate), MIGRATION_TIMEOUT);
+        assert_eq!(timeout("postgres://h/d", OpenMode::Existing), CONNECT_TIMEOUT);
+    }
 }

@@ -14,7 +14,7 @@ use windlass_core::model::{Row, RowKey};
 use windlass_core::{ErrorKind, Result};
 
 use crate::error::{closed, compaction_timed_out};
-use crate::folder::{COMPACT, Files, journal_name, snapshot_name, temporary};
+use crate::folder::{COMPACT, Files, Position, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 use crate::record::Stamp;
 use crate::shared::Shared;
@@ -212,16 +212,12 @@ impl Shared {
         if !self.note_snapshot(&files).map_err(io)? && !forced {
             return Ok(Compacted::Done);
         }
-        let generation = self.state()?.position.generation + 1;
-        self.folder.prepare_journal(generation)?;
-        let (reply, rotated) = mpsc::channel();
-        if self.push(Work::Rotate(generation, reply)).is_err() {
-            return Ok(Compacted::Closed);
-        }
-        let first = match rotated.recv() {
-            Ok(Err(error)) if error.kind() == ErrorKind::Changed => return Ok(Compacted::Overtaken),
-            Ok(first) => first?,
-            Err(_) => return Ok(Compacted::Closed),
+        let (generation, first) = match self.unused_generation(&files)? {
+            Some(unused) => unused,
+            None => match self.start_generation()? {
+                Ok(started) => started,
+                Err(ended) => return Ok(ended),
+            },
         };
         let written = self.write_snapshot(generation, first);
         let written =
@@ -247,6 +243,35 @@ impl Shared {
         Ok(Compacted::Done)
     }
 
+    /// Returns the generation and the number of its first record if its journal is empty and it has no snapshot yet: an
+    /// earlier compaction could not write the snapshot, for example because the disk is full. Without this, each attempt
+    /// would start another generation.
+    fn unused_generation(&self, files: &Files) -> Result<Option<(u64, u64)>> {
+        let position = self.state()?.position;
+        let Position { generation, number, .. } = position;
+        // No other process starts a generation, because this one holds the lock for compactions.
+        let is_unused = position == Position::start(generation, number)
+            && files.base() < generation
+            && files.journals.last() == Some(&generation);
+        Ok(is_unused.then_some((generation, number)))
+    }
+
+    /// Lets the writer seal the journal. Returns the next generation and the number of its first record, or why there is
+    /// none.
+    fn start_generation(&self) -> Result<std::result::Result<(u64, u64), Compacted>> {
+        let generation = self.state()?.position.generation + 1;
+        self.folder.prepare_journal(generation)?;
+        let (reply, rotated) = mpsc::channel();
+        if self.push(Work::Rotate(generation, reply)).is_err() {
+            return Ok(Err(Compacted::Closed));
+        }
+        match rotated.recv() {
+            Ok(Err(error)) if error.kind() == ErrorKind::Changed => Ok(Err(Compacted::Overtaken)),
+            Ok(first) => first.map(|first| Ok((generation, first))),
+            Err(_) => Ok(Err(Compacted::Closed)),
+        }
+    }
+
     /// Records the last snapshot, which another process may have written. Returns whether the journals have grown
     /// enough since.
     fn note_snapshot(&self, files: &Files) -> std::io::Result<bool> {
@@ -270,12 +295,24 @@ impl Shared {
     }
 
     pub(crate) fn write_snapshot(&self, generation: u64, first: u64) -> Result<u64> {
+        self.write_snapshot_in_groups(generation, first, ROWS_AT_ONCE, || {})
+    }
+
+    /// Writes a snapshot. Calls `between` before each group of rows: others may write in the meantime.
+    pub(crate) fn write_snapshot_in_groups(
+        &self,
+        generation: u64,
+        first: u64,
+        rows_at_once: usize,
+        mut between: impl FnMut(),
+    ) -> Result<u64> {
         let mut writer = Writer::create(&self.folder, generation, first)?;
         // Jobs that are created from now on are in the new journal.
         let last = self.read(|model| model.last_seq())?;
         let mut seq = 0;
         while seq < last {
-            let jobs = self.read(|model| model.jobs_after(seq, ROWS_AT_ONCE))?;
+            between();
+            let jobs = self.read(|model| model.jobs_after(seq, rows_at_once))?;
             let Some(latest) = jobs.last() else { break };
             seq = latest.seq;
             for row in jobs {
@@ -284,16 +321,19 @@ impl Shared {
         }
         let mut seq = 0;
         while seq < last {
-            let chains = self.read(|model| model.chains_after(seq, ROWS_AT_ONCE))?;
+            between();
+            let chains = self.read(|model| model.chains_after(seq, rows_at_once))?;
             let Some(latest) = chains.last() else { break };
             seq = latest.seq;
             for row in chains {
                 writer.add(&RowKey::Chain(row.id), &Row::Chain(row))?;
             }
         }
+        between();
         for (key, row) in self.read(|model| model.registry())? {
             writer.add(&key, &row)?;
         }
+        between();
         let (stamp, position) = {
             let state = self.state()?;
             (Stamp { time: state.time.last(), last_seq: state.model.last_seq() }, state.position)
@@ -312,7 +352,7 @@ impl Shared {
     }
 
     /// Removes the files of earlier generations. The oldest are removed first, so that the rest can always be read.
-    fn remove_before(&self, generation: u64) -> std::io::Result<()> {
+    pub(crate) fn remove_before(&self, generation: u64) -> std::io::Result<()> {
         let Ok(files) = Files::list(&*self.folder.disk) else { return Ok(()) };
         for old in files.snapshots.into_iter().filter(|old| *old < generation) {
             self.folder.disk.remove(&snapshot_name(old))?;

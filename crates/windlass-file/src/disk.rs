@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use windlass_core::shared_file_system;
 
+use crate::options::NAMESPACE;
+
 /// A folder on a disk. Names are names of files in the folder.
 pub(crate) trait Disk: fmt::Debug + Send + Sync {
     /// The folder, for messages and for the watcher.
@@ -104,10 +106,8 @@ impl Disk for RealDisk {
         let folder = std::path::absolute(&self.folder)?;
         let missing: Vec<_> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
         fs::create_dir_all(&folder)?;
-        // Otherwise a power failure could remove the new folders, with everything that was synced in them. The folder
-        // itself may have been created by a process that was killed before it could sync the name.
-        let new = missing.into_iter().filter_map(Path::parent).chain(folder.parent());
-        new.collect::<BTreeSet<_>>().into_iter().try_for_each(|parent| if_permitted(sync_names(parent)))
+        let parents = parents_to_sync(&folder, &missing);
+        parents.into_iter().try_for_each(|parent| if_permitted(sync_names(parent)))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -151,6 +151,15 @@ impl Disk for RealDisk {
             _ => false,
         }
     }
+}
+
+/// Returns the folders whose names must be synced. Otherwise a power failure could remove the new folders, with everything
+/// that was synced in them. The folder itself, and that of the namespaces, may have been created by a process that was killed
+/// before it could sync the name.
+fn parents_to_sync<'a>(folder: &'a Path, missing: &[&'a Path]) -> BTreeSet<&'a Path> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let outer = folder.parent().filter(|_| name.starts_with(NAMESPACE));
+    missing.iter().copied().chain([folder]).chain(outer).filter_map(Path::parent).collect()
 }
 
 /// Ignores that a folder above the store may not be read, and so cannot be synced: `/var/lib` may have the mode 711. The
@@ -281,5 +290,25 @@ impl DiskFile for RealFile {
 
     fn identity(&self) -> io::Result<(u64, u64)> {
         self.file.metadata().map(|found| identity(&found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process is killed after it has created the folders and before it has synced their names.
+    #[test]
+    fn the_names_of_both_folders_of_a_namespace_are_synced() {
+        let check = |folder: &str, missing: &[&str], expected: &[&str]| {
+            let missing: Vec<_> = missing.iter().map(Path::new).collect();
+            let parents = parents_to_sync(Path::new(folder), &missing);
+            assert_eq!(parents, expected.iter().map(Path::new).collect(), "{folder}, {missing:?} missing");
+        };
+        check("/a/b/queue", &[], &["/a/b"]);
+        check("/a/b/queue", &["/a/b/queue", "/a/b"], &["/a", "/a/b"]);
+        check("/a/b/queue/namespace-x", &[], &["/a/b", "/a/b/queue"]);
+        check("/a/b/queue/namespace-x", &["/a/b/queue/namespace-x"], &["/a/b", "/a/b/queue"]);
+        check("/", &[], &[]);
     }
 }

@@ -101,7 +101,8 @@ pub(crate) fn shortened(folder: &Path, file: &str, offset: u64, stated: u64) -> 
     let path = folder.join(file);
     let text = format!(
         "`{}` is damaged at offset {offset}: the file `head` says that it is complete up to offset {stated}: restore the \
-         folder from a backup; or, to lose what was written after offset {offset}, delete `head` and open the store again",
+         folder from a backup; or, to lose what was written after offset {offset}, stop all processes that use the folder, \
+         delete `head`, and open the store again",
         path.display()
     );
     Error::new(ErrorKind::Corrupt, text)

@@ -21,7 +21,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{bad_header, damaged, from_io, shortened};
 use crate::frame::{
     FRAME_BYTES, HEADER_BYTES, Header, Kind, Next, Origin, RECORD_MAX_BYTES, Reader, VERSION,
-    has_later_record, u32_at, u64_at,
+    has_later_record, record_number, u32_at, u64_at,
 };
 use crate::options::NAMESPACE;
 use crate::record;
@@ -33,6 +33,9 @@ pub(crate) const TURN: &str = "turn";
 pub(crate) const COMPACT: &str = "compact";
 pub(crate) const HOLDER: &str = "holder";
 const TEMPORARY: &str = ".tmp";
+
+/// Why a journal without a seal is damaged if another one follows it.
+pub(crate) const UNSEALED: &str = "it is not sealed";
 
 /// Why a snapshot without its last record is damaged.
 pub(crate) const SNAPSHOT_CUT: &str = "its end is missing";
@@ -367,42 +370,85 @@ impl Folder {
             }
         };
         let end = Position { generation: start.generation, offset: reader.offset(), number: reader.number() };
-        let read = |from: u64, to: u64| -> Result<Vec<u8>> {
-            let length = usize::try_from(to - from).unwrap_or(usize::MAX);
-            let mut bytes = vec![0; length];
-            let read = file.read_exact_at(&mut bytes, from);
-            let read = read.map_err(|error| self.io("cannot read the journal", error))?;
-            read.ok_or_else(|| shortened(self.path(), &name, from, to))?;
-            Ok(bytes)
+        let is_reserved = match invalid {
+            Some(reason) => self.check_rest(file, end, size, reason)?,
+            None => false,
         };
-        let mut is_reserved = false;
-        if let Some(reason) = invalid {
-            // At most one batch is incomplete, and no batch is larger than a record can be. Reserved room may follow it.
-            if size - end.offset > (FRAME_BYTES + RECORD_MAX_BYTES) as u64 + reserve::MAX_BYTES {
-                return Err(damaged(self.path(), &name, end.offset, reason));
-            }
-            let rest = read(end.offset, size)?;
-            if has_later_record(&rest, origin, end.number) {
-                return Err(damaged(self.path(), &name, end.offset, reason));
-            }
-            is_reserved = is_zero(&rest);
-            if !is_reserved {
-                tracing::warn!(
-                    folder = %self.path().display(), file = name, offset = end.offset, bytes = rest.len(), reason,
-                    "what follows the last complete batch of the journal was cut off: an incomplete batch, which was never \
-                     acknowledged, or reserved room that something has changed"
-                );
-            }
+        if sealed.is_none() && self.has_records(end.generation + 1)? {
+            return Err(damaged(self.path(), &name, end.offset, UNSEALED));
+        }
+        if let Some(reason) = invalid.filter(|_| !is_reserved) {
+            let bytes = size - end.offset;
+            tracing::warn!(
+                folder = %self.path().display(), file = name, offset = end.offset, bytes, reason,
+                "what follows the last complete batch of the journal was cut off: an incomplete batch, which was never \
+                 acknowledged, or reserved room that something has changed"
+            );
         }
         if size > end.offset && !is_reserved || last.is_some() {
             let rewrite = match last {
-                Some(offset) => Some((offset, read(offset, end.offset)?)),
+                Some(offset) => Some((offset, self.read(file, end.generation, offset, end.offset)?)),
                 None => None,
             };
             self.rewrite(file, end.offset, rewrite)
                 .map_err(|error| self.io("cannot repair the end of the journal", error))?;
         }
         Ok((end, sealed))
+    }
+
+    /// Checks what follows the last record of a journal. Returns whether it is reserved room. Otherwise it is an incomplete
+    /// batch.
+    fn check_rest(
+        &self,
+        file: &dyn DiskFile,
+        end: Position,
+        size: u64,
+        reason: &'static str,
+    ) -> Result<bool> {
+        let invalid = || damaged(self.path(), &journal_name(end.generation), end.offset, reason);
+        // At most one batch is incomplete, and no batch is larger than a record can be. Reserved room may follow it.
+        if size - end.offset > (FRAME_BYTES + RECORD_MAX_BYTES) as u64 + reserve::MAX_BYTES {
+            return Err(invalid());
+        }
+        let rest = self.read(file, end.generation, end.offset, size)?;
+        if has_later_record(&rest, self.origin(Kind::Journal, end.generation), end.number) {
+            return Err(invalid());
+        }
+        Ok(is_zero(&rest))
+    }
+
+    /// Whether the journal of a generation has a record. Then the journal before it was sealed.
+    ///
+    /// A process that was killed before it wrote the seal leaves a journal without records. Anything else with this name is
+    /// ignored, because the next compaction replaces it.
+    fn has_records(&self, generation: u64) -> Result<bool> {
+        let io = |error| self.io("cannot read the journal", error);
+        let file = match self.disk.open(&journal_name(generation)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(io(error)),
+        };
+        let (mut header, mut frame) = ([0; 64], [0; FRAME_BYTES]);
+        let read = file.read_exact_at(&mut header, 0).map_err(io)?;
+        let ours = Header::decode(&header, Kind::Journal)
+            .is_ok_and(|header| header.folder == self.id && header.generation == generation);
+        if read.is_none() || !ours || file.read_exact_at(&mut frame, HEADER_BYTES).map_err(io)?.is_none() {
+            return Ok(false);
+        }
+        // The number of the first record is not known: the end of the journal before it may be missing.
+        let (number, size) = (record_number(&frame), file.size().map_err(io)?);
+        let origin = self.origin(Kind::Journal, generation);
+        let mut reader = Reader::new(file, origin, HEADER_BYTES, number, size);
+        Ok(is_possible(&number) && matches!(reader.next().map_err(io)?, Next::Record(_)))
+    }
+
+    /// Reads a part of a journal.
+    fn read(&self, file: &dyn DiskFile, generation: u64, from: u64, to: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(usize::MAX)];
+        let read = file.read_exact_at(&mut bytes, from);
+        let read = read.map_err(|error| self.io("cannot read the journal", error))?;
+        read.ok_or_else(|| shortened(self.path(), &journal_name(generation), from, to))?;
+        Ok(bytes)
     }
 
     /// Writes the last record again, so that the sync covers it even if an earlier sync of it failed, and cuts off the

@@ -174,6 +174,11 @@ pub(crate) fn finish(buffer: &mut [u8], origin: Origin, number: u64) {
     header.iter_mut().zip(fields).for_each(|(byte, value)| *byte = value);
 }
 
+/// Returns the number in the header of a record.
+pub(crate) fn record_number(header: &[u8; FRAME_BYTES]) -> u64 {
+    u64_at(header, 8)
+}
+
 /// A valid record.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {

@@ -24,7 +24,8 @@
 //! - **Many processes** on one machine may open the folder and wake each other ([`FileNotifier`]). They take turns: a
 //!   process holds a lock while it executes, writes and syncs a batch. A command that waits for the lock longer than
 //!   [`busy_timeout`](Options::busy_timeout) fails with an error of kind `Busy`, which names the process that holds the
-//!   lock. A folder on a network file system is refused.
+//!   lock. On Linux, a folder on a network or cluster file system is refused
+//!   ([`allow_network_file_system`](Options::allow_network_file_system) has a list). Other systems are not checked.
 //! - **Transactions** group commands: all of them are committed, or none. A transaction holds the lock from its
 //!   beginning to its end, so it should be short. It covers only jobs, because the application has no rows of its own
 //!   in the folder.

@@ -1,13 +1,13 @@
 //! Notifies processes that share a folder.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 
 use windlass_core::{
-    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription,
-    Timestamp, Topic, TypeName,
+    BoxFuture, ChainId, EventFiles, Hint, InProcessNotifier, Notifier, Reach, Result, Subscription, Topic,
+    TypeName,
 };
 
 use crate::hint::Hints;
@@ -39,17 +39,15 @@ pub(crate) struct Listener {
     awaited: Mutex<Awaited>,
 }
 
-/// The topics to publish after a gap.
+/// The topics to which hints may have been missed after a gap.
 #[derive(Default)]
 struct Awaited {
-    /// All types ever subscribed to. They are few, and the same ones are subscribed to again.
-    types: BTreeSet<TypeName>,
-    chains: HashSet<ChainId>,
-    /// The number of chains above which those without a subscriber are removed.
-    chains_max: usize,
+    topics: HashSet<Topic>,
+    /// The number of topics above which those without a subscriber are removed.
+    max: usize,
 }
 
-const CHAINS_MIN: usize = 1_024;
+const TOPICS_MIN: usize = 1_024;
 
 impl FileNotifier {
     /// Creates a notifier for the store's folder, on top of an in-process notifier that other parts of this process may
@@ -123,34 +121,22 @@ impl Notifier for FileNotifier {
 impl Listener {
     fn add(&self, topics: Vec<Topic>) {
         let mut awaited = self.awaited();
-        for topic in topics {
-            match topic {
-                Topic::Scheduled(job_type) => drop(awaited.types.insert(job_type)),
-                Topic::ChainClosed(chain) => drop(awaited.chains.insert(chain)),
-                _ => {}
-            }
-        }
-        if awaited.chains.len() > awaited.chains_max {
-            awaited.chains.retain(|chain| self.inside.is_awaited(*chain));
-            awaited.chains_max = CHAINS_MIN.max(2 * awaited.chains.len());
+        // Events do not come from the journal.
+        let is_from_journal = |topic: &Topic| !matches!(topic, Topic::Events | Topic::EventSubscribers);
+        awaited.topics.extend(topics.into_iter().filter(is_from_journal));
+        if awaited.topics.len() > awaited.max {
+            awaited.topics.retain(|topic| self.inside.is_subscribed(topic));
+            awaited.max = TOPICS_MIN.max(2 * awaited.topics.len());
         }
     }
 
     /// Publishes hints in this process.
     pub(crate) fn publish(&self, hints: &Hints) {
-        let mut all = hints.list();
         if hints.has_gap {
-            // Any of the awaited changes may have been missed, so wake all subscribers.
-            let awaited = self.awaited();
-            let due_at = Timestamp::default();
-            all.extend(awaited.types.iter().map(|job_type| Hint::Scheduled {
-                job_type: job_type.clone(),
-                count: u32::MAX,
-                due_at,
-            }));
-            all.extend(awaited.chains.iter().copied().map(Hint::ChainClosed));
+            // Any of the awaited changes may have been missed.
+            self.awaited().topics.iter().for_each(|topic| self.inside.gap(topic));
         }
-        for hint in all {
+        for hint in hints.list() {
             // The in-process notifier never waits, so the future is ready on its first poll. It fails only if the
             // notifier is closed.
             let mut publishing = self.inside.publish(hint);

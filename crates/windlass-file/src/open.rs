@@ -87,8 +87,8 @@ fn find_end(disk: &Arc<dyn Disk>, head: &Arc<dyn DiskFile>) -> Result<(Folder, P
     }
     if Folder::was_published(&**head) {
         let text = format!(
-            "the journals of `{}` are missing: restore the folder from a backup; or, to begin with an empty store, remove \
-             the file `head`",
+            "the journals of `{}` are missing: restore the folder from a backup; or, to begin with an empty store, stop all \
+             processes that use the folder, and delete `head`",
             disk.path().display()
         );
         return Err(Error::new(ErrorKind::Corrupt, text));

@@ -103,6 +103,9 @@ impl Options {
 
     /// Whether the folder may be on a network or cluster file system. Only one machine may use such a folder, because
     /// its locks do not work between machines. Default: `false`.
+    ///
+    /// On Linux, the store recognizes 9P, AFS, BeeGFS, Ceph, CIFS, SMB, GFS2, `GlusterFS`, Lustre, NFS and SSHFS by the type
+    /// of the mount. It does not check others, and it checks nothing on other systems.
     pub const fn allow_network_file_system(mut self, allowed: bool) -> Self {
         self.allows_network = allowed;
         self

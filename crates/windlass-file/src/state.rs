@@ -9,12 +9,16 @@ use windlass_core::{Error, Result, Timestamp};
 use crate::codec::Names;
 use crate::disk::DiskFile;
 use crate::error::damaged;
-use crate::folder::{Files, Folder, Position, is_missing, journal_name, retry_missing};
+use crate::folder::{Files, Folder, Position, UNSEALED, is_missing, journal_name, retry_missing};
 use crate::frame::{Kind, Next, Reader};
 use crate::hint::Hints;
 use crate::record::{self, Replayed, Stamp};
 use crate::snapshot;
 use crate::time::StoreTime;
+
+/// Why a journal does not lead to the end in `head`.
+const WRONG_NUMBERS: &str =
+    "its records do not have the numbers that `head` states, as if files of two copies were mixed";
 
 /// The model, and the position up to which the journal was replayed. Everything before that position is synced.
 #[derive(Debug)]
@@ -138,8 +142,12 @@ impl State {
             let next = reader.next().map_err(|error| folder.io("cannot read the journal", error))?;
             let record = match next {
                 Next::Record(record) => record,
+                // Otherwise the end would never be reached.
+                Next::End if generation == to.generation && self.position.number != to.number => {
+                    return Err(damaged(folder.path(), &name, end, WRONG_NUMBERS));
+                }
                 Next::End if generation == to.generation => return Ok(None),
-                Next::End => return Err(damaged(folder.path(), &name, end, "it is not sealed")),
+                Next::End => return Err(damaged(folder.path(), &name, end, UNSEALED)),
                 Next::Invalid { offset, reason } => {
                     return Err(damaged(folder.path(), &name, offset, reason));
                 }
@@ -156,7 +164,11 @@ impl State {
             })?;
             match replayed {
                 Replayed::Changes(stamp) => self.time.committed(stamp.time),
-                Replayed::Erased(stamp) => self.time.reset(stamp.time),
+                Replayed::Erased(stamp) => {
+                    self.time.reset(stamp.time);
+                    // Whatever others wait for is gone.
+                    hints.has_gap = true;
+                }
                 Replayed::Sealed(next) if next == generation + 1 => return Ok(Some((next, reader.number()))),
                 Replayed::Sealed(_) | Replayed::SnapshotEnd(_) => {
                     let error = damaged(folder.path(), &name, start, "this record does not belong here");

@@ -18,7 +18,7 @@ use windlass_core::{
 use crate::backup::{BackupStats, back_up};
 use crate::compact::CompactionStats;
 use crate::disk::{Disk, RealDisk};
-use crate::error::closed;
+use crate::error::{closed, from_io};
 use crate::health::findings;
 use crate::notifier::FileNotifier;
 use crate::open::open_folder;
@@ -53,7 +53,11 @@ impl FileStore {
     /// [`ErrorKind::AccessDenied`] if this user may not read and write the folder. [`ErrorKind::Corrupt`] if a file is
     /// damaged. [`ErrorKind::Incompatible`] if a newer version wrote the files, or if the folder is on a network file
     /// system. [`ErrorKind::Busy`] if another process keeps the folder locked.
-    pub async fn open(options: Options) -> Result<Self> {
+    pub async fn open(mut options: Options) -> Result<Self> {
+        options.check()?;
+        // The process may change its current directory later.
+        options.path = std::path::absolute(&options.path)
+            .map_err(|error| from_io("cannot find the folder", &options.path, error))?;
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::new(options.folder()));
         spawn_blocking(move || Self::open_on(&disk, options)).await.map_err(stopped)?
     }

@@ -1,11 +1,15 @@
+use std::fmt;
 use std::fs::{self, File as DiskFile};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use windlass::client::ClientBuilder;
+use windlass::command::Pause;
 use windlass::file::{CompactionStats, FileStore, Options};
+use windlass::name::TypeName;
 use windlass::{BoxError, Client, Store};
 
 use super::{Bare, Goal, ResourceUsage, Subject};
@@ -19,6 +23,9 @@ const SINGLE_APPENDS: u32 = 500;
 
 /// The size of all single appends, in bytes.
 const SINGLE_APPENDS_BYTES: u64 = 200 * SINGLE_APPENDS as u64;
+
+/// How long a writer is measured while nothing else happens.
+const COMMITS_MEASURED: Duration = Duration::from_millis(500);
 
 /// Folders in a temporary directory.
 #[derive(Debug)]
@@ -51,12 +58,17 @@ impl File {
         let client = Client::new(FileStore::open(Options::new(&path)).await?);
         workload::start_all(&client, jobs, 1_000).await?;
         let memory = meter::memory().saturating_sub(before);
+        let idle = Commits::count(&client, tokio::time::sleep(COMMITS_MEASURED)).await?.0;
+        let (commits, compacted) = Commits::count(&client, client.store().compact()).await?;
+        compacted?;
+        let compaction = client.store().compaction();
+        // Without the records of these commits.
         client.store().compact().await?;
-        let (folder, compaction) = (folder_bytes(&path), client.store().compaction());
+        let folder = folder_bytes(&path);
         client.store().close().await?;
         let began = Instant::now();
         FileStore::open(Options::new(&path)).await?.close().await?;
-        Ok(Footprint { jobs, memory, folder, opening: began.elapsed(), compaction })
+        Ok(Footprint { jobs, memory, folder, opening: began.elapsed(), compaction, commits, idle })
     }
 }
 
@@ -73,6 +85,57 @@ pub struct Footprint {
     pub opening: Duration,
     /// The compactions, with the longest pause of writers.
     pub compaction: CompactionStats,
+    /// The commits of a writer during a compaction of all jobs.
+    pub commits: Commits,
+    /// The commits of the same writer while nothing else happened.
+    pub idle: Commits,
+}
+
+/// Commits that a single writer made one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Commits {
+    /// Their number.
+    pub count: u64,
+    /// How long all of them took.
+    pub took: Duration,
+    /// How long the slowest one took.
+    pub longest: Duration,
+}
+
+impl Commits {
+    /// Commits again and again until the work is done. Returns the result of the work too.
+    async fn count<T>(
+        client: &Client<FileStore>,
+        work: impl Future<Output = T>,
+    ) -> Result<(Self, T), BoxError> {
+        let types = vec![TypeName::new("unused")?];
+        let (mut commits, mut work) = (Self::default(), pin!(work));
+        loop {
+            let began = Instant::now();
+            // Each of them changes the state, so that it is written.
+            let pause = Pause { types: types.clone(), paused: commits.count % 2 == 0 };
+            let mut commit = client.store().pause(pause);
+            // The work goes on while the commit waits for the disk.
+            let done = tokio::select! {
+                done = &mut work => { commit.await?; Some(done) }
+                committed = &mut commit => { committed?; None }
+            };
+            let took = began.elapsed();
+            commits.count += 1;
+            commits.took += took;
+            commits.longest = commits.longest.max(took);
+            if let Some(done) = done {
+                return Ok((commits, done));
+            }
+        }
+    }
+}
+
+impl fmt::Display for Commits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, took, longest } = self;
+        write!(f, "{count} commits in {took:.1?}, the longest took {longest:.1?}")
+    }
 }
 
 impl Subject for File {

@@ -105,6 +105,9 @@ async fn the_file_store_is_compared_with_bare_appends() {
         "{footprint:?}"
     );
     assert_eq!(footprint.compaction.completed, 1);
+    for commits in [footprint.commits, footprint.idle] {
+        assert!(commits.count > 0 && commits.longest <= commits.took, "{footprint:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

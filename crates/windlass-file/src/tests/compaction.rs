@@ -13,7 +13,7 @@ use crate::folder::{HEAD, journal_name, snapshot_name, temporary};
 use crate::queue::Work;
 
 /// Starts a new generation, as a compaction does before it writes the snapshot.
-fn rotate(store: &FileStore, generation: u64) -> u64 {
+pub(crate) fn rotate(store: &FileStore, generation: u64) -> u64 {
     let shared = store.shared();
     shared.folder.prepare_journal(generation).unwrap();
     let (reply, rotated) = mpsc::channel();

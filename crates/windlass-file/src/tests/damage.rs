@@ -5,14 +5,24 @@ use std::collections::BTreeMap;
 use windlass_core::{ErrorKind, Store};
 use windlass_testkit::logs::Warnings;
 
+use super::compaction::rotate;
 use super::disk::{TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, Step, Workload, create, open, run};
-use crate::folder::{HEAD, journal_name, snapshot_name};
+use crate::FileStore;
+use crate::folder::{HEAD, Position, journal_name, snapshot_name};
 
 type Image = BTreeMap<String, Vec<u8>>;
 
+/// The state after a batch, and the end of that batch in its journal.
+type At = (usize, Dump);
+
 /// A small folder with a snapshot and a journal, and the states after each of its batches since the snapshot.
 async fn image() -> (Image, Vec<Dump>) {
+    let (image, states) = image_with_ends().await;
+    (image, states.into_iter().map(|(_, state)| state).collect())
+}
+
+async fn image_with_ends() -> (Image, Vec<At>) {
     let workload = Workload::random(5, 9);
     let disk = TestDisk::new();
     let store = open(&disk).unwrap();
@@ -22,7 +32,7 @@ async fn image() -> (Image, Vec<Dump>) {
         if matches!(step, Step::Compact) {
             states.clear();
         }
-        states.push(state.clone());
+        states.push((position(&store).offset as usize, state.clone()));
     }
     store.close().await.unwrap();
     let files = disk.files();
@@ -51,30 +61,43 @@ fn recover(image: &Image, changed: &str) -> Option<Dump> {
     }
 }
 
-/// Without `head`, a truncated journal cannot be told from one with an incomplete last batch: it is cut off after its last
-/// complete batch.
+fn position(store: &FileStore) -> Position {
+    store.shared().state().unwrap().position
+}
+
+/// Without `head`, a truncated journal cannot be distinguished from one with an incomplete last batch: it is cut off after
+/// its last complete batch.
 #[tokio::test]
 async fn a_truncated_journal_is_cut_off_after_its_last_complete_batch() {
-    let (image, states) = image().await;
+    let (image, states) = image_with_ends().await;
     let name = journal_name(2);
-    let (mut recovered, mut refused) = (0, 0);
+    let warnings = Warnings::capture("windlass_file");
+    let (mut cut_off, mut refused) = (0, 0);
     for length in 0..=image[&name].len() {
         let mut changed = image.clone();
         changed.get_mut(&name).unwrap().truncate(length);
         changed.remove(HEAD);
-        match recover(&changed, &name) {
-            Some(dump) => {
-                assert!(states.contains(&dump), "length {length}: {} jobs", dump.jobs());
-                recovered += 1;
-            }
-            // The header is incomplete.
-            None => {
-                assert!(length < 64, "length {length}");
-                refused += 1;
-            }
+        let recovered = recover(&changed, &name);
+        let warnings = warnings.take();
+        let Some((end, state)) = states.iter().rfind(|(end, _)| *end <= length) else {
+            assert_eq!((recovered, warnings.len()), (None, 0), "the header is incomplete: length {length}");
+            refused += 1;
+            continue;
+        };
+        assert!(recovered.as_ref() == Some(state), "length {length}: not the state after the batch at {end}");
+        // If the file ends with a batch or with reserved room, nothing was cut off.
+        if *end == length || *end == self::end(&image) {
+            assert_eq!(warnings, [""; 0], "length {length}");
+        } else {
+            assert!(
+                warnings.len() == 1 && warnings[0].contains("incomplete batch"),
+                "{length}: {warnings:?}"
+            );
+            assert!(warnings[0].contains(&format!("offset={end}")), "{length}: {warnings:?}");
+            cut_off += 1;
         }
     }
-    assert!(recovered > 500 && refused == 64, "{recovered} recovered, {refused} refused");
+    assert!(cut_off > 500 && refused == 64, "{cut_off} cut off, {refused} refused");
 }
 
 /// `head` says what was synced, so a truncated journal is an error.
@@ -141,6 +164,135 @@ async fn every_flipped_byte_of_head_is_harmless() {
         let mut changed = image.clone();
         changed.get_mut(HEAD).unwrap()[at] ^= 0x10;
         assert_eq!(recover(&changed, HEAD).as_ref(), states.last(), "byte {at}");
+        let mut changed = image.clone();
+        changed.get_mut(HEAD).unwrap().truncate(at);
+        assert_eq!(recover(&changed, HEAD).as_ref(), states.last(), "length {at}");
+    }
+}
+
+/// A folder whose journal was sealed and has no snapshot yet, the state, and how `head` was after each batch.
+async fn rotated_image() -> (Image, Dump, Vec<Vec<u8>>) {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    let mut heads = Vec::new();
+    for batch in 0..6 {
+        if batch == 3 {
+            let sealed = disk.files()[&journal_name(1)].len();
+            rotate(&store, 2);
+            heads.push(disk.files()[HEAD].clone());
+            // A process was killed after it wrote the seal, and another one has published its end.
+            let (offset, number) = (disk.files()[&journal_name(1)].len() as u64, position(&store).number);
+            assert!(offset < sealed as u64, "without reserved room");
+            heads.push(store.shared().folder.encode_head(Position { generation: 1, offset, number }));
+        }
+        run(&store, &Step::Command(create())).await.unwrap();
+        heads.push(disk.files()[HEAD].clone());
+    }
+    store.close().await.unwrap();
+    let files = disk.files();
+    assert!(files.keys().all(|name| !name.starts_with("snapshot-")) && files.contains_key(&journal_name(2)));
+    (files, Dump::of_store(&store), heads)
+}
+
+/// The journal that follows proves that everything in the sealed one was acknowledged, also if `head` is old or missing.
+/// Without this, opening the folder would lose the batches in both.
+#[tokio::test]
+async fn damage_to_a_sealed_journal_without_a_snapshot_is_an_error() {
+    let (image, state, heads) = rotated_image().await;
+    let name = journal_name(1);
+    let warnings = Warnings::capture("windlass_file");
+    let length = image[&name].len();
+    let flips = (0..length).flat_map(|at| [0x01, 0x80, 0xff].map(|mask| (at, mask)));
+    let changes = flips.map(Some).chain([None]).map(|flip| (flip, length));
+    let changes = changes.chain((0..length).map(|length| (None, length)));
+    let (mut refused, mut unsealed) = (0, 0);
+    for (flip, kept) in changes {
+        for head in heads.iter().map(Some).chain([None]) {
+            let mut changed = image.clone();
+            let journal = changed.get_mut(&name).unwrap();
+            journal.truncate(kept);
+            if let Some((at, mask)) = flip {
+                journal[at] ^= mask;
+            }
+            match head {
+                Some(head) => drop(changed.insert(HEAD.to_owned(), head.clone())),
+                None => drop(changed.remove(HEAD)),
+            }
+            let disk = TestDisk::with_files(changed.clone());
+            let opened = open(&disk).map(|store| Dump::of_store(&store));
+            let after = disk.files();
+            assert_eq!(opened.is_ok(), flip.is_none() && kept == length, "{flip:?}, length {kept}");
+            match opened {
+                Ok(dump) => assert_eq!(dump, state),
+                Err(error) => {
+                    let text = error.to_string();
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{text}");
+                    assert!(text.contains(&name) && text.contains("offset"), "{text}");
+                    refused += 1;
+                    unsealed += usize::from(text.contains("it is not sealed"));
+                }
+            }
+            assert!(after[&name] == changed[&name], "{name} was changed: {flip:?}, length {kept}");
+            // The room of the other one may have been cut off.
+            let (before, after) = (&changed[&journal_name(2)], &after[&journal_name(2)]);
+            let room = before.strip_prefix(after.as_slice()).expect("its records are unchanged");
+            assert!(room.iter().all(|byte| *byte == 0), "{flip:?}, length {kept}");
+        }
+    }
+    assert!(refused > 1_000 && unsealed > 100, "{refused} were refused, {unsealed} as not sealed");
+    assert_eq!(warnings.take(), [""; 0]);
+}
+
+/// A process that is killed before it writes the seal leaves a journal without records. Other programs may leave anything.
+#[tokio::test]
+async fn a_journal_that_was_prepared_but_not_used_is_ignored() {
+    let (image, state, _) = rotated_image().await;
+    let (first, next) = (journal_name(1), journal_name(2));
+    let others = TestDisk::new();
+    let store = open(&others).unwrap();
+    rotate(&store, 2);
+    run(&store, &Step::Command(create())).await.unwrap();
+    let mut incomplete = image[&next].clone();
+    incomplete[64 + 30] ^= 1;
+    let leftovers = [
+        image[&next][..64].to_vec(),
+        image[&next][..83].to_vec(),
+        incomplete,
+        image[&first].clone(),
+        others.files()[&next].clone(),
+        b"left before it was used".to_vec(),
+        Vec::new(),
+    ];
+    let seal = crate::frame::FRAME_BYTES + 2;
+    for (case, leftover) in leftovers.into_iter().enumerate() {
+        let mut changed = image.clone();
+        let sealed = changed[&first].len();
+        changed.get_mut(&first).unwrap().truncate(sealed - seal);
+        changed.insert(next.clone(), leftover);
+        changed.remove(HEAD);
+        let disk = TestDisk::with_files(changed);
+        let store = open(&disk).unwrap();
+        assert_eq!(Dump::of_store(&store).jobs(), state.jobs() / 2, "case {case}");
+        run(&store, &Step::Command(create())).await.unwrap();
+        store.compact().await.unwrap();
+        let again = open(&TestDisk::with_files(disk.files())).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&store), "case {case}");
+    }
+}
+
+/// The files of two copies of a folder were mixed: `head` has a valid offset, and the number of another record.
+#[tokio::test]
+async fn a_head_with_a_wrong_number_is_an_error() {
+    let (image, _) = image().await;
+    let disk = TestDisk::with_files(image.clone());
+    let store = open(&disk).unwrap();
+    let end = position(&store);
+    for number in [end.number + 1, end.number - 1] {
+        let mut changed = image.clone();
+        changed.insert(HEAD.to_owned(), store.shared().folder.encode_head(Position { number, ..end }));
+        let error = open(&TestDisk::with_files(changed)).unwrap_err();
+        assert!(error.to_string().contains("files of two copies were mixed"), "{error}");
+        assert!(error.to_string().contains(&format!("offset {}", end.offset)), "{error}");
     }
 }
 

@@ -80,6 +80,24 @@ struct Core {
     unwritable: Option<(usize, String)>,
     /// A file whose next opening waits.
     held: Option<Held>,
+    /// The number of syncs so far, of files and of the folder.
+    syncs: usize,
+    /// The number of the sync that the disk reports but does not do.
+    lost_sync: Option<usize>,
+    /// The number of operations before that sync.
+    lost_at: usize,
+}
+
+impl Core {
+    /// Records a sync, unless the disk loses it.
+    fn log_sync(&mut self, sync: Op) {
+        if self.lost_sync == Some(self.syncs) {
+            self.lost_at = self.log.len();
+        } else {
+            self.log.push(sync);
+        }
+        self.syncs += 1;
+    }
 }
 
 #[derive(Debug)]
@@ -191,6 +209,21 @@ impl TestDisk {
         self.core().sync_capacity = capacity;
     }
 
+    /// Makes the disk report one of its syncs without doing it. Their numbers begin at 0.
+    pub(crate) fn lose_sync(&self, number: usize) {
+        self.core().lost_sync = Some(number);
+    }
+
+    /// Returns the number of recorded operations before the sync that was lost.
+    pub(crate) fn lost_at(&self) -> usize {
+        self.core().lost_at
+    }
+
+    /// Returns the number of syncs so far.
+    pub(crate) fn syncs(&self) -> usize {
+        self.core().syncs
+    }
+
     /// Lets a process fail to open or lock a file.
     pub(crate) fn refuse(&self, refusal: Option<Refusal>) {
         self.core().refusal = refusal;
@@ -291,8 +324,9 @@ impl Disk for TestDisk {
 
     fn open_or_create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         self.wait_if_held(name);
-        if let Ok(file) = self.open(name) {
-            return Ok(file);
+        match self.open(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
         }
         self.run(|core| {
             let inode = core.next_inode;
@@ -323,7 +357,7 @@ impl Disk for TestDisk {
 
     fn sync_folder(&self) -> io::Result<()> {
         self.run(|core| {
-            core.log.push(Op::SyncFolder);
+            core.log_sync(Op::SyncFolder);
             Ok(())
         })
     }
@@ -404,7 +438,7 @@ impl DiskFile for TestFile {
         let all: usize = core.files.values().map(Vec::len).sum();
         let is_full = core.sync_capacity.is_some_and(|capacity| all > capacity);
         if fault.is_none() && !is_full {
-            core.log.push(Op::Sync(self.inode));
+            core.log_sync(Op::Sync(self.inode));
             return Ok(());
         }
         core.log.push(Op::SyncFailed(self.inode));

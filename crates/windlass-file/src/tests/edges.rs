@@ -11,7 +11,7 @@ use super::disk::{Fault, Plan, Refusal, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, NO_ROOM, Step, create, new_chain, open, open_with_room_from, options, run};
 use crate::FileStore;
 use crate::disk::Disk;
-use crate::folder::{HEAD, LOCK, TURN, journal_name, snapshot_name, temporary};
+use crate::folder::{COMPACT, HEAD, HOLDER, LOCK, TURN, journal_name, snapshot_name, temporary};
 
 const FAILS: Fault = Fault::Fails(Io::Other);
 
@@ -280,4 +280,74 @@ async fn reserved_room_is_used_by_the_next_process() {
     drop(release);
     assert_eq!(store.health().await.unwrap(), []);
     assert_eq!(warnings.take(), [""; 0]);
+}
+
+/// The user of an existing store has lost the permission for one of its files.
+#[tokio::test]
+async fn a_file_that_may_not_be_opened_is_reported_with_the_cure() {
+    let disk = TestDisk::new();
+    let store = open(&disk).unwrap();
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    store.close().await.unwrap();
+    let files = disk.files();
+    for name in files.keys().filter(|name| *name != COMPACT) {
+        for (error, cure) in [
+            (Io::PermissionDenied, "grant this user permission to read and write the folder"),
+            (Io::ReadOnlyFilesystem, "mount the file system for writing"),
+        ] {
+            let disk = TestDisk::with_files(files.clone());
+            disk.refuse(Some(Refusal { process: 0, name: name.clone(), error, times: usize::MAX }));
+            let refused = open(&disk).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::AccessDenied, "{name}: {refused}");
+            assert!(refused.to_string().contains(cure), "{name}: {refused}");
+            let mut left = disk.files();
+            left.insert(HOLDER.to_owned(), files[HOLDER].clone());
+            assert!(left == files, "{name}: nothing was created or replaced");
+            disk.refuse(None);
+            assert_eq!(Dump::of_store(&open(&disk).unwrap()).jobs(), 1, "{name}");
+        }
+    }
+}
+
+/// Each attempt needs a new journal only if something was written since the last one.
+#[tokio::test]
+async fn compactions_that_fail_do_not_add_journals() {
+    let disk = TestDisk::new();
+    let store = open_with_room_from(&disk, NO_ROOM).unwrap();
+    for _ in 0..50 {
+        run(&store, &Step::Command(create())).await.unwrap();
+    }
+    let size: usize = disk.files().values().map(Vec::len).sum();
+    disk.limit(Some(size + 1_000));
+    for _ in 0..5 {
+        store.compact().await.unwrap_err();
+    }
+    let journals = || disk.files().keys().filter(|name| name.starts_with("journal-")).count();
+    assert_eq!(journals(), 2);
+    disk.limit(None);
+    // Another process, which has not seen these attempts, continues in the new journal.
+    let other = open_with_room_from(&disk.process(1), NO_ROOM).unwrap();
+    other.compact().await.unwrap();
+    assert!(disk.files().contains_key(&snapshot_name(2)) && journals() == 1, "{:?}", disk.files().keys());
+    run(&store, &Step::Command(create())).await.unwrap();
+    store.compact().await.unwrap();
+    assert!(disk.files().contains_key(&snapshot_name(3)), "the journal was not empty");
+    for unsynced in [Unsynced::Kept, Unsynced::Dropped, Unsynced::Mixed(3)] {
+        let again = open(&TestDisk::with_files(power_failure(&disk.log(), unsynced))).unwrap();
+        assert_eq!(Dump::of_store(&again), Dump::of_store(&other), "{unsynced:?}");
+    }
+    assert_eq!(Dump::of_store(&other).jobs(), 51);
+}
+
+/// The process changes its current directory while the store is open.
+#[tokio::test]
+async fn a_relative_path_is_resolved_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let depth = std::env::current_dir().unwrap().components().count() - 1;
+    let relative = std::iter::repeat_n("..", depth).collect::<std::path::PathBuf>();
+    let relative = relative.join(directory.path().strip_prefix("/").unwrap()).join("queue");
+    let store = FileStore::open(crate::Options::new(&relative)).await.unwrap();
+    assert!(relative.is_relative() && store.shared().folder.path().is_absolute());
+    assert!(directory.path().join("queue/lock").exists());
 }

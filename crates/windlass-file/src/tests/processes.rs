@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use windlass_core::command::{Created, Reply};
-use windlass_core::{ChainId, Hint, Signal, Store, Topic};
+use windlass_core::{ChainId, Hint, Signal, Store, Topic, WorkerId};
 
 use super::disk::{Fault, Plan, TestDisk, Unsynced, power_failure};
 use super::workload::{Dump, NO_ROOM, Step, create, open, open_with_room_from, run, type_name};
@@ -166,6 +166,45 @@ async fn changes_are_noticed_without_reports_of_the_system() {
         run(&one, &Step::Command(super::workload::acquire(1))).await.unwrap();
     }
     drop(state);
-    assert!(matches!(hint().await, Hint::Scheduled { .. }), "anything may have happened");
-    assert_eq!(hint().await, Hint::ChainClosed(chain), "anything may have happened");
+    let signal = timeout(Duration::from_secs(60), subscription.next()).await.unwrap();
+    assert!(matches!(signal, Some(Signal::Gap { .. })), "anything may have happened: {signal:?}");
+}
+
+/// A process that is far behind, or whose jobs were all erased by another one, does not know what has changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::await_holding_lock, reason = "the other store is to be kept waiting")]
+async fn a_gap_wakes_the_subscribers_of_every_topic() {
+    let disk = TestDisk::new();
+    let (one, two) = (open(&disk.process(1)).unwrap(), open(&disk.process(2)).unwrap());
+    let topics = [
+        Topic::Scheduled(type_name("t")),
+        Topic::ChainClosed(ChainId::new()),
+        Topic::OwnershipLost(WorkerId::new()),
+        Topic::Schedules,
+    ];
+    let mut subscriptions = Vec::new();
+    for topic in topics {
+        subscriptions.push((topic.clone(), two.notifier().subscribe(vec![topic]).await.unwrap()));
+    }
+    for is_erased in [false, true] {
+        if is_erased {
+            one.erase().await.unwrap();
+        } else {
+            // Keep the other store from following, so that it misses two generations.
+            let state = two.shared().state().unwrap();
+            for _ in 0..2 {
+                run(&one, &Step::Command(super::workload::acquire(1))).await.unwrap();
+                run(&one, &Step::Command(create())).await.unwrap();
+                one.compact().await.unwrap();
+            }
+            drop(state);
+        }
+        for (topic, subscription) in &mut subscriptions {
+            let gap = async {
+                while !matches!(subscription.next().await.expect("it is open"), Signal::Gap { .. }) {}
+            };
+            let woken = timeout(Duration::from_secs(10), gap).await;
+            woken.unwrap_or_else(|_| panic!("{topic:?} was not woken, erased: {is_erased}"));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use windlass_core::command::{Create, JobFilter, ListJobs, NewChain, NewJob, Page
 use windlass_core::{BoxError, BoxFuture, ChainId, Client, Fence, Payload, Store, Transactional, TypeName};
 use windlass_file::{FileStore, Options};
 use windlass_testkit::crash::{self, Effect, JOBS_PER_BATCH, Ledger, Run, WorkerGroup, Workload, this_test};
+use windlass_testkit::{is_full_run, print_figure};
 
 use crate::Folder;
 
@@ -22,7 +23,7 @@ const WORKERS: usize = 3;
 /// reaping it.
 const PAUSED_WORK: Duration = Duration::from_secs(1);
 
-/// After most kills, the next write of another process takes no longer than this. A busy machine may delay some.
+/// After a kill, the next write of another process takes no longer than this. A busy machine may delay one in twenty.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A ledger of jobs that nobody runs. They are created in the transactions that complete the jobs of the workload.
@@ -95,7 +96,17 @@ fn options(path: impl Into<PathBuf>) -> Options {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_workers_lose_and_repeat_nothing() {
-    let kills = if env::var_os("WINDLASS_FULL").is_some() { 200 } else { 20 };
+    let kills = if is_full_run() { 200 } else { 20 };
+    let mut slow = kill_workers(kills).await;
+    if slow.len() > kills / 20 {
+        // Something else may have kept the machine busy. A store that recovers slowly does so again.
+        slow = kill_workers(kills).await;
+    }
+    assert!(slow.len() <= kills / 20, "{kills} kills, and these writes were slow: {slow:?}");
+}
+
+/// Kills worker processes under load, and checks that each job was settled once. Returns the delays of slow writes.
+async fn kill_workers(kills: usize) -> Vec<Duration> {
     let (_folder, client, command) = fixture().await;
     let mut group = WorkerGroup::start(WORKERS, command).await;
     let mut workload = Workload::new(&client, Duration::from_millis(20));
@@ -114,16 +125,17 @@ async fn killed_workers_lose_and_repeat_nothing() {
     workload.wait_for_all_but(0).await;
     let log = group.stop().await;
     stop.store(true, Ordering::Relaxed);
-    let delays = writer.await.unwrap();
-    let slow: Vec<_> = delays.iter().filter(|delay| **delay > PATIENCE).collect();
-    println!(
-        "{} jobs; {log}; {} writes, the longest took {:?}",
+    let mut delays = writer.await.unwrap();
+    let (writes, longest) = (delays.len(), delays.iter().max().copied().unwrap_or_default());
+    delays.retain(|delay| *delay > PATIENCE);
+    let figure = format!(
+        "{} jobs; {log}; {writes} writes, {} took longer than {PATIENCE:?}, the longest {longest:?}",
         workload.jobs(),
-        delays.len(),
-        delays.iter().max()
+        delays.len()
     );
-    assert!(slow.len() < kills / 2, "{kills} kills, and these writes were slow: {slow:?}");
+    print_figure("file store, killed workers", figure);
     workload.check(&log, &ledger(client.store()).await).await;
+    delays
 }
 
 /// Writes again and again, so that some process waits for the lock whenever another one is killed. Returns how long each

@@ -1,12 +1,13 @@
 //! Folders that older versions wrote can be read.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use windlass_core::command::{
-    Beat, Cancel, CancelMode, ChangeSchedules, Create, Delete, DueTime, GetChains, LeaderLock, ListAttempts,
-    ListChains, ListJobs, ListSchedules, ListWorkers, LockAction, NewKey, NextJob, Order, Outcome, Page,
-    Pause, PutSchedule, Renew, RenewLease, ScheduleAction, ScheduleChange, Settle, Settlement, Target,
+    Beat, Cancel, CancelMode, ChangeSchedules, Delete, DueTime, GetChains, LeaderLock, ListAttempts,
+    ListChains, ListJobs, ListSchedules, ListWorkers, LockAction, LockState, NewKey, NextJob, Order, Outcome,
+    Page, Pause, PutSchedule, Renew, RenewLease, Retire, ScheduleAction, ScheduleChange, Settle, Settlement,
+    Target,
 };
 use windlass_core::{
     ChainId, Codec, ErrorText, JobId, Key, KeyHold, LockName, Millis, OnBlockerFailure, Payload, RequestId,
@@ -21,21 +22,22 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-/// Every version that was ever released, and the current one. A folder is never changed after the release of its version.
-/// `WINDLASS_UPDATE=1` creates the one of the current version if it is missing.
+/// Every version that was ever released, and the current one. Of each version, there are two folders: one with a snapshot,
+/// and one of a program that was stopped after it sealed a journal and before it wrote the snapshot. A folder is never
+/// changed after the release of its version. `WINDLASS_UPDATE=1` creates those of the current version if they are missing.
 #[tokio::test]
 async fn folders_of_all_versions_can_be_read() {
-    let current = fixtures().join("version-1");
-    if std::env::var_os("WINDLASS_UPDATE").is_some() && !current.exists() {
-        write_fixture(&current).await;
+    let current = [fixtures().join("version-1"), fixtures().join("version-1-sealed")];
+    if std::env::var_os("WINDLASS_UPDATE").is_some() && !current[0].exists() {
+        write_fixture(&current[0]).await;
+        write_sealed_fixture(&current[1]).await;
     }
-    for (version, room) in [(1, 0), (1, 10_000)] {
-        let path = fixtures().join(format!("version-{version}"));
+    for (name, room) in
+        ["version-1", "version-1-sealed"].into_iter().flat_map(|name| [(name, 0), (name, 10_000)])
+    {
+        let path = fixtures().join(name);
         let folder = Folder::new();
-        std::fs::create_dir(folder.path()).unwrap();
-        for name in crate::names(&path).iter().filter(|name| !name.ends_with(".txt")) {
-            std::fs::copy(path.join(name), folder.path().join(name)).unwrap();
-        }
+        copy_files(&path, &folder.path());
         // The last journal may end with reserved room.
         let journal = folder.path().join("journal-0000000002");
         let mut bytes = std::fs::read(&journal).unwrap();
@@ -43,8 +45,10 @@ async fn folders_of_all_versions_can_be_read() {
         std::fs::write(&journal, bytes).unwrap();
         let store = folder.open().await;
         let expected = std::fs::read_to_string(path.join("content.txt")).unwrap();
-        assert_eq!(describe(&store).await, expected, "version {version}");
+        assert_eq!(describe(&store).await, expected, "{name}");
         assert_eq!(store.health().await.unwrap(), []);
+        // They cannot be listed.
+        assert_eq!((lock(&store, "held").await, lock(&store, "released").await), (false, true), "{name}");
         // The store goes on in this version's format.
         start(&store, vec![new_chain()]).await;
         store.compact().await.unwrap();
@@ -58,13 +62,46 @@ async fn write_fixture(path: &Path) {
     fill(&store).await;
     store.compact().await.unwrap();
     fill(&store).await;
+    save(path, &folder, store).await;
+}
+
+/// Writes a folder with a sealed journal, which contains the removal of everything, and the next journal.
+async fn write_sealed_fixture(path: &Path) {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    start(&store, vec![new_chain()]).await;
+    store.erase().await.unwrap();
+    fill(&store).await;
+    // A compaction only removes its name.
+    let [journal, kept] = ["journal-0000000001", "kept"].map(|name| folder.path().join(name));
+    std::fs::hard_link(&journal, &kept).unwrap();
+    store.compact().await.unwrap();
+    fill(&store).await;
+    std::fs::rename(&kept, &journal).unwrap();
+    std::fs::remove_file(folder.path().join("snapshot-0000000002")).unwrap();
+    save(path, &folder, store).await;
+}
+
+async fn save(path: &Path, folder: &Folder, store: FileStore) {
     let content = describe(&store).await;
     store.close().await.unwrap();
-    std::fs::create_dir_all(path).unwrap();
-    for name in crate::names(&folder.path()).iter().filter(|name| name.contains('-') || *name == "head") {
-        std::fs::copy(folder.path().join(name), path.join(name)).unwrap();
-    }
+    copy_files(&folder.path(), path);
     std::fs::write(path.join("content.txt"), content).unwrap();
+}
+
+/// Copies a folder, without the files that are only locks.
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for name in crate::names(from).iter().filter(|name| name.contains('-') || *name == "head") {
+        std::fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// Whether another process can acquire a leader lock.
+async fn lock(store: &FileStore, name: &str) -> bool {
+    let (name, token) = (LockName::new(name).unwrap(), RequestId::new());
+    let action = LockAction::Hold(Millis::from_secs(1));
+    matches!(store.leader_lock(LeaderLock { name, token, action }).await.unwrap().state, LockState::Held(_))
 }
 
 /// Stores rows of every kind, with every optional part.
@@ -144,17 +181,28 @@ async fn fill_former(store: &FileStore) {
     store.delete(Delete { chains, cascade: false, seen: None }).await.unwrap();
 }
 
-/// Stores a worker, a leader lock, a paused type and schedules. One of these is deleted.
+/// Stores workers, leader locks, paused types and schedules. One of each is deleted again.
 async fn fill_registry(store: &FileStore) {
     let types = vec![TypeName::new("t").unwrap(), TypeName::new("paused").unwrap()];
     let name = Some(WorkerName::new("ada").unwrap());
     let (worker, ttl) = (WorkerId::new(), Millis::from_days(100));
     store.beat(Beat { worker, name, types: types.clone(), concurrency: 9, running: 2, ttl }).await.unwrap();
-    store.pause(Pause { types: types[1..].to_vec(), paused: true }).await.unwrap();
-    let (token, action) = (RequestId::new(), LockAction::Hold(ttl));
-    let name = LockName::new(format!("lock {token}")).unwrap();
-    store.leader_lock(LeaderLock { name, token, action }).await.unwrap();
-    store.create(Create { chains: Vec::new() }).await.unwrap();
+    let (retired, name) = (WorkerId::new(), None);
+    let beat = Beat { worker: retired, name, types: types.clone(), concurrency: 1, running: 0, ttl };
+    store.beat(beat).await.unwrap();
+    store.retire(Retire { worker: retired }).await.unwrap();
+    let resumed = vec![TypeName::new("resumed").unwrap()];
+    store.pause(Pause { types: [&types[1..], &resumed].concat(), paused: true }).await.unwrap();
+    store.pause(Pause { types: resumed, paused: false }).await.unwrap();
+    let token = RequestId::new();
+    let hold = async |name: String, action| {
+        let name = LockName::new(name).unwrap();
+        store.leader_lock(LeaderLock { name, token, action }).await.unwrap();
+    };
+    for name in ["held".to_owned(), "released".to_owned(), format!("lock {token}")] {
+        hold(name, LockAction::Hold(ttl)).await;
+    }
+    hold("released".to_owned(), LockAction::Release).await;
     fill_schedules(store).await;
 }
 

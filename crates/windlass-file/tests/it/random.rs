@@ -4,12 +4,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fastrand::Rng;
 use windlass_conformance::{Erased, ErasedTransactional, ErasedTx, Fixture, Subject, Tally, random};
 use windlass_core::command::*;
 use windlass_core::{
     BoxFuture, Capabilities, Counters, ManualClock, Notifier, Result, Store, for_each_command,
 };
 use windlass_file::{FileStore, Options};
+use windlass_testkit::is_full_run;
 
 use crate::names;
 
@@ -23,10 +25,10 @@ const COMPACT_AT_BYTES: [u64; 2] = [30_000, 300_000];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_commands_get_the_replies_of_the_model() {
-    let commands = if std::env::var_os("WINDLASS_FULL").is_some() { 100_000 } else { 10_000 };
+    let commands = if is_full_run() { 100_000 } else { 10_000 };
     let (mut tally, mut reopened) = (Tally::default(), 0);
     for (seed, compact_at_bytes) in (0..SEEDS).zip(COMPACT_AT_BYTES.into_iter().cycle()) {
-        let fixture = Reopening { compact_at_bytes, ..Reopening::default() };
+        let fixture = Reopening::new(seed, compact_at_bytes);
         tally.add(&random(&fixture, seed, commands / SEEDS as usize).await);
         reopened += fixture.reopened.load(Ordering::Relaxed);
         let largest = fixture.largest_journal.load(Ordering::Relaxed);
@@ -40,12 +42,19 @@ async fn random_commands_get_the_replies_of_the_model() {
 }
 
 /// Opens folders with stores that are opened again at random.
-#[derive(Default)]
 struct Reopening {
     compact_at_bytes: u64,
+    random: Arc<Mutex<Rng>>,
     reopened: Arc<AtomicUsize>,
     /// The size of the largest journal that was found when the folder was opened again, in bytes.
     largest_journal: Arc<AtomicU64>,
+}
+
+impl Reopening {
+    fn new(seed: u64, compact_at_bytes: u64) -> Self {
+        let random = Arc::new(Mutex::new(Rng::with_seed(seed)));
+        Self { compact_at_bytes, random, reopened: Arc::default(), largest_journal: Arc::default() }
+    }
 }
 
 impl Fixture for Reopening {
@@ -67,7 +76,8 @@ impl Fixture for Reopening {
                 let store = Mutex::new(Arc::new(FileStore::open(options.clone()).await.unwrap()));
                 let (reopened, largest_journal) =
                     (Arc::clone(&self.reopened), Arc::clone(&self.largest_journal));
-                Arc::new(Fresh { options: options.clone(), store, reopened, largest_journal })
+                let random = Arc::clone(&self.random);
+                Arc::new(Fresh { options: options.clone(), store, random, reopened, largest_journal })
             };
             let store = open().await;
             let subject = Subject::new(store.clone(), open().await, clock.clone());
@@ -81,6 +91,7 @@ impl Fixture for Reopening {
 struct Fresh {
     options: Options,
     store: Mutex<Arc<FileStore>>,
+    random: Arc<Mutex<Rng>>,
     reopened: Arc<AtomicUsize>,
     largest_journal: Arc<AtomicU64>,
 }
@@ -88,7 +99,7 @@ struct Fresh {
 impl Fresh {
     async fn get(&self) -> Arc<FileStore> {
         let store = Arc::clone(&self.store.lock().unwrap());
-        if fastrand::u8(..50) != 0 {
+        if self.random.lock().unwrap().u8(..50) != 0 {
             return store;
         }
         store.close().await.unwrap();
