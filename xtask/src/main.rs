@@ -16,6 +16,7 @@ mod versions;
 
 mod compiler;
 mod examples;
+mod libraries;
 mod prerequisites;
 mod programs;
 mod steps;
@@ -78,7 +79,7 @@ usage: cargo xtask <command>
   versions [NAME]
         The tests of the PostgreSQL and Redis stores on other versions of their servers (default: all), which
         are downloaded into the target directory.
-        NAME          only the servers whose names contain NAME, such as `PostgreSQL 13` or `Valkey`
+        NAME          only the servers whose names contain NAME, such as `PostgreSQL 13` or `Redis 8`
   package [--verify]
         Package every published crate, and check that the packages are complete.
         --verify      also build each crate from its package
