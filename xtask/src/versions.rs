@@ -157,11 +157,30 @@ pub(crate) fn run_on(workspace: &Workspace, programs: &[Program], name: &str) ->
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
+/// Downloads and unpacks the server for a store whose name contains `name`.
+pub(crate) fn provide(workspace: &Workspace, store: &str, name: &str) -> Result<Unpacked> {
+    check_system()?;
+    find(store, name)?.provide(workspace)
+}
+
 fn check_system() -> Result {
     if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Ok(());
     }
     Err("the packages with other versions of the servers are for Linux on x86-64".to_owned())
+}
+
+/// Returns the only server for a store whose name contains `name`.
+fn find(store: &str, name: &str) -> Result<&'static Server> {
+    let servers = SERVERS.iter().filter(|server| server.suite.store() == store);
+    let found: Vec<_> = servers.clone().filter(|server| server.name.contains(name)).collect();
+    match found[..] {
+        [server] => Ok(server),
+        _ => {
+            let names: Vec<_> = servers.map(|server| server.name).collect();
+            Err(format!("`{name}` must select one server for {store} of these: {}", names.join(", ")))
+        }
+    }
 }
 
 /// A server that can be started. Its files are removed when this is dropped.
@@ -173,6 +192,10 @@ pub(crate) struct Unpacked {
 }
 
 impl Suite {
+    fn store(&self) -> &'static str {
+        self.tests.0.trim_start_matches("windlass-")
+    }
+
     /// Returns the tests among the programs. It is an error if one is missing.
     fn programs<'p>(&self, programs: &'p [Program]) -> Result<Vec<&'p Program>> {
         let (package, targets) = self.tests;
@@ -318,11 +341,21 @@ mod tests {
         let tested: Vec<_> = tested.collect();
         assert!(line.contains(&format!("| {} |", tested.join(", "))), "{line}");
         let line = page.lines().find(|line| line.starts_with("| Redis / Valkey |")).unwrap();
-        let tested = SERVERS
-            .iter()
-            .filter(|server| server.suite.tests.0 == "windlass-redis")
-            .map(|server| server.name);
+        let tested =
+            SERVERS.iter().filter(|server| server.suite.store() == "redis").map(|server| server.name);
         let tested: Vec<_> = ["Redis 7.0"].into_iter().chain(tested).collect();
         assert!(line.contains(&format!("| {} |", tested.join(", "))), "{line}");
+    }
+
+    #[test]
+    fn a_name_selects_one_server_for_a_store() {
+        let found = |store, name| find(store, name).map(|server| server.name);
+        assert_eq!(found("redis", "Redis 8"), Ok("Redis 8.6"));
+        assert_eq!(found("postgres", "18"), Ok("PostgreSQL 18"));
+        let servers = "of these: PostgreSQL 13, PostgreSQL 15, PostgreSQL 18";
+        for name in ["PostgreSQL", "Redis 8", "17"] {
+            let expected = format!("`{name}` must select one server for postgres {servers}");
+            assert_eq!(found("postgres", name), Err(expected));
+        }
     }
 }
