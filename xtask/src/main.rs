@@ -16,6 +16,7 @@ mod versions;
 
 mod compiler;
 mod examples;
+mod libraries;
 mod prerequisites;
 mod programs;
 mod steps;
@@ -65,11 +66,12 @@ usage: cargo xtask <command>
         it is quick.
   bench commits [--quick] [--rounds N]
         Commits transactions of the application on PostgreSQL, with hints and without, and compares them.
-  bench --peers postgres|redis|sqlite [--quick] [--only WORD] [--subject WORD] [--rounds N]
+  bench --peers postgres|redis|sqlite [--quick] [--only WORD] [--subject WORD] [--rounds N] [--server NAME]
         Windlass beside other libraries and bare statements on the same server, in turns: three rounds, medians, spread,
         ratios and the cost per job. Builds the programs in bench/, each with its own lockfile. Writes the results
         into docs/benchmarks, unless only a part is run.
         --subject WORD  only the libraries whose names contain WORD, besides Windlass and the bare statements
+        --server NAME   on a server of `versions` whose name contains NAME, such as `Redis 8`
   sim [--seeds N] [--start X] [--seed X]
         The seeded simulation (default: 500 seeds, starting at 0).
         --seed X      replay one seed, with its whole trace
@@ -78,7 +80,7 @@ usage: cargo xtask <command>
   versions [NAME]
         The tests of the PostgreSQL and Redis stores on other versions of their servers (default: all), which
         are downloaded into the target directory.
-        NAME          only the servers whose names contain NAME, such as `PostgreSQL 13` or `Valkey`
+        NAME          only the servers whose names contain NAME, such as `PostgreSQL 13` or `Redis 8`
   package [--verify]
         Package every published crate, and check that the packages are complete.
         --verify      also build each crate from its package

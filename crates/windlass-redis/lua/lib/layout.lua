@@ -40,6 +40,20 @@ local REPEAT_WINDOW = 600000
 -- They are exact in Lua numbers for the next two hundred years.
 local FENCES_PER_MS = 1024
 
+-- Whether the user may run a command that writes to a key, or `EXISTS`. Redis 8.6 refuses the question if the
+-- number of arguments is wrong, so empty ones follow the key.
+local function is_allowed(command, key)
+  local check = redis.acl_check_cmd
+  if not check then
+    return true
+  elseif command == 'HSET' or command == 'ZADD' or command == 'LTRIM' or command == 'ZREMRANGEBYRANK' then
+    return check(command, key, '', '')
+  elseif command == 'UNLINK' or command == 'EXISTS' then
+    return check(command, key)
+  end
+  return check(command, key, '')
+end
+
 -- The request in the form that the library reads, if it came as flat arguments.
 local flat_request
 

@@ -230,7 +230,7 @@ local allowed = {}
 -- Raises an error before the first write if the user lacks a permission. Checks one key of each type.
 local function check_permission(command, key)
   local what = command .. string.match(key, '^:[a-z_]+', #tag + 1)
-  if not allowed[what] and redis.acl_check_cmd and not redis.acl_check_cmd(command, key) then
+  if not allowed[what] and not is_allowed(command, key) then
     error({ err = 'NOPERM this user may not use ' .. command .. ' on key ' .. key })
   end
   allowed[what] = true

@@ -9,7 +9,7 @@ use windlass_conformance::{Subject, complete, fail, json, retry, type_name};
 use windlass_core::command::{Count, Create, Expire, NewChain, NewJob, Settle, Settlement, Types};
 use windlass_core::{ChainId, Error, ErrorKind, ManualClock, Store};
 use windlass_redis::{Options, RedisNotifier, RedisStore};
-use windlass_testkit::{RedisServer, SharedRedis};
+use windlass_testkit::{RedisServer, SharedRedis, shared_redis};
 
 use crate::database::Database;
 use crate::fixture::{connect, fresh};
@@ -112,6 +112,41 @@ async fn a_batch_with_a_forbidden_command_is_not_written_partially() {
         allow("allkeys allcommands", &mut database).await;
     }
     subject.run(settle).await;
+}
+
+/// Redis 8.6 refuses to check a permission if the number of arguments is wrong. Other servers do not notice it.
+#[tokio::test]
+async fn permissions_are_checked_with_a_number_of_arguments_that_the_command_accepts() {
+    let server = shared_redis().await;
+    let mut connection = connect(server.url()).await;
+    let count = "local redis = { acl_check_cmd = function(...) return select('#', ...) end }\n";
+    let layout = include_str!("../../lua/lib/layout.lua");
+    let script = redis::Script::new(&format!("{count}{layout}\nreturn is_allowed(ARGV[1], 'key')"));
+    let commands = [
+        "append",
+        "exists",
+        "hdel",
+        "hset",
+        "ltrim",
+        "mset",
+        "rpush",
+        "sadd",
+        "set",
+        "srem",
+        "unlink",
+        "zadd",
+        "zrem",
+        "zremrangebyrank",
+    ];
+    for command in commands {
+        let count: i64 =
+            script.key("tag").arg(command.to_uppercase()).invoke_async(&mut connection).await.unwrap();
+        let info: Vec<Vec<redis::Value>> =
+            redis::cmd("COMMAND").arg("INFO").arg(command).query_async(&mut connection).await.unwrap();
+        let redis::Value::Int(arity) = info[0][1] else { panic!("{info:?}") };
+        // The arity includes the name. A negative one is a minimum.
+        assert!(count == arity || arity < 0 && count >= -arity, "{command}: {count} and {arity}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
