@@ -38,7 +38,7 @@ async fn taken_back(client: Client<MemoryStore>, how: How) {
     }
 }
 
-const WHY: &str = "not written: the transaction was rolled back, or the start was refused";
+const WHY: &str = "not written: the transaction was rolled back";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_fails_after_its_end_ends_every_span() {

@@ -201,7 +201,7 @@ async fn renewals_of_leases_are_counted() {
 }
 
 /// Acquires a job for a worker that then dies. Its lease ends at once.
-async fn die_with_a_job(client: &Client<MemoryStore>) {
+pub(crate) async fn die_with_a_job(client: &Client<MemoryStore>) {
     let quota = Quota { job_type: TypeName::new("label").unwrap(), max: 1, lease: Millis::new(1).unwrap() };
     let request = RequestId::new();
     let acquire = Acquire { request, worker: WorkerId::new(), worker_name: None, types: vec![quota], max: 1 };
@@ -232,10 +232,10 @@ async fn expired_leases_and_the_reaper_are_counted() {
 
 /// A store whose next calls of these commands fail.
 #[derive(Debug)]
-struct Failing {
-    inner: MemoryStore,
-    acquires: AtomicUsize,
-    settlements: AtomicUsize,
+pub(crate) struct Failing {
+    pub(crate) inner: MemoryStore,
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) settlements: AtomicUsize,
 }
 
 impl Decorator for Failing {
@@ -284,7 +284,7 @@ async fn errors_of_the_store_and_the_worker_are_counted() {
 
 /// A notifier whose calls all fail.
 #[derive(Debug)]
-struct Broken;
+pub(crate) struct Broken;
 
 fn broken<T>() -> BoxFuture<'static, windlass::Result<T>> {
     Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "the notifier is down")) })

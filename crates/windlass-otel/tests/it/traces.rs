@@ -149,7 +149,7 @@ async fn rolled_back_work_ends_its_spans_with_an_error() {
         drop(tx);
     })
     .await;
-    let why = "not written: the transaction was rolled back, or the start was refused";
+    let why = "not written: the transaction was rolled back";
     let expected = format!(
         "
 create chain order (producer)
@@ -224,7 +224,7 @@ async fn a_wait_links_to_a_chain_of_another_process() {
     }
     waits.close().await.unwrap();
     flush(traces, metrics).await;
-    let why = "not written: the transaction was rolled back, or the start was refused";
+    let why = "not written: the transaction was rolled back";
     let (first, second): (Vec<_>, Vec<_>) =
         received.named("await chain").into_iter().partition(|wait| wait.status.is_none() || !has_error(wait));
     assert!(second.iter().all(|wait| wait.status.as_ref().unwrap().message == why && wait.links.is_empty()));
