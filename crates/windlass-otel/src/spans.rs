@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use foldhash::HashMap;
 use opentelemetry::global::{BoxedSpan, BoxedTracer};
-use opentelemetry::metrics::Counter;
 use opentelemetry::trace::{
     Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer,
 };
@@ -25,6 +24,7 @@ use crate::attributes::{
 };
 use crate::context::{is_unsampled, parse, store};
 use crate::ids;
+use crate::invalid::InvalidContexts;
 use crate::metrics::{error_name, error_type, result, status};
 use crate::recent::Recent;
 use crate::sampler::{self, ChainSampler, Decision};
@@ -63,36 +63,6 @@ pub(crate) struct Spans {
     /// The latest attempts of jobs that will be retried.
     attempts: Mutex<Recent<JobId, Option<SpanContext>>>,
     invalid: InvalidContexts,
-}
-
-/// Counts stored contexts that cannot be parsed, once there is a counter. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct InvalidContexts(Arc<Invalid>);
-
-#[derive(Debug, Default)]
-struct Invalid {
-    counter: Mutex<Option<Counter<u64>>>,
-    has_warned: AtomicBool,
-}
-
-impl InvalidContexts {
-    /// Sets the counter.
-    pub(crate) fn count_with(&self, counter: Counter<u64>) {
-        *lock(&self.0.counter) = Some(counter);
-    }
-
-    /// Counts a malformed context. Warns the first time: another program wrote it.
-    fn found(&self, context: &TraceContext) {
-        // Cloned, because a counter may run code of the application, which must not find a lock held.
-        let counter = lock(&self.0.counter).clone();
-        if let Some(counter) = counter {
-            counter.add(1, &[]);
-        }
-        if !self.0.has_warned.swap(true, Ordering::Relaxed) {
-            let context = context.as_str();
-            tracing::warn!(target: "windlass", context, "a stored trace context is malformed and is ignored; further ones are not logged");
-        }
-    }
 }
 
 impl Spans {

@@ -10,9 +10,10 @@ use windlass_core::{
     Frequent, NotWritten, Observer, Stage, Store, TraceContext, Traced,
 };
 
+use crate::invalid::InvalidContexts;
 use crate::metrics::{BusySlot, Metrics};
 use crate::sampler::ChainSampler;
-use crate::spans::{AttemptSpan, InvalidContexts, Spans};
+use crate::spans::{AttemptSpan, Spans};
 use crate::state::StateGauges;
 use crate::types::Types;
 
