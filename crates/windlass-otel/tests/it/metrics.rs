@@ -85,6 +85,10 @@ async fn a_chain_with_a_blocker_is_counted() {
     assert!(value(&prometheus, "messaging_client_operation_duration_seconds_count", receive) > 0.0);
     assert!(value(&prometheus, "messaging_client_operation_duration_seconds_count", "\"receive\"") > 0.0);
     assert!(value(&prometheus, "windlass_store_duration_seconds_count", "\"acquire\"") > 0.0);
+    for batch in ["settle", "query"] {
+        let batch = format!("windlass_batch=\"{batch}\"");
+        assert!(value(&prometheus, "windlass_batch_size_count", &batch) > 0.0, "{batch}");
+    }
 }
 
 #[tokio::test]
