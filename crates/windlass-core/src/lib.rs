@@ -61,7 +61,7 @@ pub use notifier::{
 };
 pub use observer::{
     About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, BlockerTrace, BlockersFound,
-    Buffered, Event, Frequent, Log, NoObserver, Observer, StoreCall, Traced,
+    Buffered, Event, Frequent, Log, NoObserver, NotWritten, Observer, StoreCall, Traced,
 };
 pub use payload::Payload;
 pub use queue::Queue;

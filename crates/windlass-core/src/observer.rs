@@ -52,9 +52,10 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Called if a write for which [`trace_context`](Self::trace_context) was called did not happen. End its spans here.
-    /// `about` contains the ids, the types and the time, but no trace contexts.
-    fn rolled_back(&self, traced: Traced, about: &About) {
-        let _ = (traced, about);
+    /// `about` contains the ids, the types and the time, but no trace contexts. If it is unknown whether the write
+    /// happened, the client calls [`unreported`](Self::unreported) instead.
+    fn rolled_back(&self, traced: Traced, about: &About, why: NotWritten) {
+        let _ = (traced, about, why);
     }
 
     /// Called instead of [`rolled_back`](Self::rolled_back) if nothing was written because the chain `existing` holds the
@@ -67,14 +68,18 @@ pub trait Observer: Send + Sync + fmt::Debug + 'static {
         existing_trace: Option<&TraceContext>,
     ) {
         let _ = (existing, existing_trace);
-        self.rolled_back(traced, about);
+        self.rolled_back(traced, about, NotWritten::Existed);
     }
 
     /// Called if an item for which [`trace_context`](Self::trace_context) was called may be stored, but no event is
-    /// expected to report it. Either an earlier call has already written the item, or the caller stopped waiting for the
-    /// reply, or its transaction reports no events: no observer was [on](Self::is_on) when it began, or it is unknown whether
-    /// it was committed. If the caller stopped waiting, an event may still follow. End the spans of the item here. Default:
-    /// does nothing.
+    /// expected to report it. These are the possible reasons:
+    ///
+    /// - An earlier call has already written the item.
+    /// - The caller stopped waiting for the reply. An event may still follow.
+    /// - The store did not answer, so it is unknown whether the write or the commit happened.
+    /// - Its transaction reports no events, because no observer was [on](Self::is_on) when it began.
+    ///
+    /// End the spans of the item here. Default: does nothing.
     fn unreported(&self, traced: Traced, about: &About) {
         let _ = (traced, about);
     }
@@ -170,6 +175,31 @@ pub enum Traced {
     Job,
     /// The job's wait for this chain.
     Wait(ChainId),
+}
+
+/// Why an item was not written. See [`Observer::rolled_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotWritten {
+    /// Its transaction was rolled back, or the part of it after a savepoint.
+    RolledBack,
+    /// The store refused the item, or the command failed, with this kind of error. A refused item has the kind
+    /// [`Invalid`](ErrorKind::Invalid), and an item of an attempt that lost its job the kind
+    /// [`LeaseLost`](ErrorKind::LeaseLost).
+    Failed(ErrorKind),
+    /// A chain with the same key exists. Only the default implementation of [`Observer::existed`] passes this.
+    Existed,
+}
+
+impl NotWritten {
+    /// Returns the reason for a command that failed. `None` if the write may have happened: the reply was lost or could not
+    /// be read.
+    pub(crate) const fn of(error: ErrorKind) -> Option<Self> {
+        match error {
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Corrupt => None,
+            kind => Some(Self::Failed(kind)),
+        }
+    }
 }
 
 /// An observer that ignores all events.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::Instrument;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use windlass::otel::{AttemptIds, ChainSampler, Prometheus, Telemetry};
+use windlass::otel::{AttemptIds, ChainSampler, OutageLog, Prometheus, Telemetry};
 use windlass::{BoxError, Client, Ctx, Job, MemoryStore, Next, Worker};
 
 #[derive(Serialize, Deserialize, Job)]
@@ -48,7 +48,8 @@ fn tracer_provider(sampler: &ChainSampler) -> Result<SdkTracerProvider, BoxError
         return Ok(builder.build());
     }
     let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().build()?;
-    Ok(builder.with_batch_exporter(exporter).build())
+    // One warning is logged for each outage of the collector.
+    Ok(builder.with_batch_exporter(OutageLog::new(exporter)).build())
 }
 
 #[tokio::main]

@@ -135,9 +135,10 @@ instruments! {
     store_error: counter "windlass.store.error" "{error}" "Store commands that failed." &[COMMAND, ERROR_TYPE];
     notifier_error: counter "windlass.notifier.error" "{error}" "Notifier calls that failed. The same failure of a call is counted at most once a minute." &[COMMAND];
     notifier_connected: counter "windlass.notifier.connected" "{subscription}" "Notifier subscriptions that were established." &[];
-    notifier_lost: counter "windlass.notifier.lost" "{subscription}" "Notifier subscriptions that ended or were interrupted." &[];
+    notifier_lost: counter "windlass.notifier.lost" "{subscription}" "Notifier subscriptions that ended. The client subscribes again." &[];
+    notifier_gap: counter "windlass.notifier.gap" "{gap}" "Interruptions of notifier subscriptions, in which hints may have been lost. The subscription continues." &[];
     reaper_requeued: counter "windlass.reaper.requeued" "{job}" "Jobs that this process requeued because their lease expired." &[];
-    context_invalid: counter "windlass.trace_context.invalid" "{context}" "Stored trace contexts that could not be parsed." &[];
+    context_invalid: counter "windlass.trace_context.invalid" "{context}" "Stored trace contexts of chains, jobs and waits that could not be parsed, each time that one is read." &[];
     job_wait: seconds "windlass.job.wait" "s" "Time from the job's due time to the start of the attempt." JOB;
     attempt_duration: seconds "windlass.attempt.duration" "s" "Duration of attempts, by result." JOB_RESULT;
     job_duration: seconds "windlass.job.duration" "s" "Time from the creation of a job to its end." JOB;

@@ -52,7 +52,8 @@
 //! Windlass catches panics of observers. It calls observers on the thread that does the work, so they must not block.
 //! [`Telemetry`] does not block if you use the batch span processor and the periodic reader of the SDK: both export on their
 //! own threads, with bounded queues. If a collector is down, slow or refuses data, spans and data points are lost, but no
-//! job is delayed. Do not use a simple span processor: it exports while the job waits.
+//! job is delayed. Wrap the exporters in [`OutageLog`], so that one warning is logged for each outage. Do not use a simple
+//! span processor: it exports while the job waits.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -62,7 +63,9 @@ pub mod catalogue;
 mod context;
 mod ids;
 mod instruments;
+mod invalid;
 mod metrics;
+mod outage;
 #[cfg(feature = "prometheus")]
 mod prometheus;
 mod recent;
@@ -76,6 +79,7 @@ mod waits;
 
 pub use context::{current_traceparent, is_traceparent};
 pub use ids::AttemptIds;
+pub use outage::OutageLog;
 #[cfg(feature = "prometheus")]
 pub use prometheus::Prometheus;
 pub use sampler::ChainSampler;

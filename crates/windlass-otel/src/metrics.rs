@@ -93,9 +93,9 @@ impl Metrics {
         self.instruments.chain_existed.add(1, &self.series.chain(&about.chain_type).chain);
     }
 
-    /// Counts a stored trace context that could not be read.
-    pub(crate) fn context_invalid(&self) {
-        self.instruments.context_invalid.add(1, &[]);
+    /// Returns the counter of stored trace contexts that could not be parsed.
+    pub(crate) fn contexts_invalid(&self) -> Counter<u64> {
+        self.instruments.context_invalid.clone()
     }
 
     pub(crate) fn measure(&self, activity: &Activity) {
@@ -106,7 +106,8 @@ impl Metrics {
                 this.batch_size.record(*items as u64, &[KeyValue::new(BATCH, *batch)]);
             }
             Activity::NotifierConnected => this.notifier_connected.add(1, &[]),
-            Activity::NotifierLost | Activity::NotifierGap { .. } => this.notifier_lost.add(1, &[]),
+            Activity::NotifierLost => this.notifier_lost.add(1, &[]),
+            Activity::NotifierGap { .. } => this.notifier_gap.add(1, &[]),
             Activity::Leadership { leads, .. } => this.leaders.add(if *leads { 1 } else { -1 }, &[]),
             Activity::Reaped { jobs } => this.reaper_requeued.add(*jobs as u64, &[]),
             Activity::WorkerCapacity { types, concurrency, is_running, .. } => {
@@ -141,8 +142,15 @@ impl Metrics {
                 let histogram = series.waited.get_or_init(|| this.job_wait.bind(&series.job));
                 histogram.record(waited.as_secs_f64());
             }
-            move_slot(series, 1);
-            BusySlot { series: Arc::clone(series), is_released: AtomicBool::new(false) }
+            // The capacity of a worker counts for each type, also if the pairs of types are too many to be distinguished.
+            let name = || [KeyValue::new(DESTINATION, value(self.types.name(&about.job_type)))];
+            let slot = BusySlot {
+                series: Arc::clone(series),
+                job_type: series.is_shared().then(name),
+                is_released: AtomicBool::new(false),
+            };
+            slot.take(1);
+            slot
         })
     }
 
@@ -167,12 +175,7 @@ impl Metrics {
         let (this, took) = (&self.instruments, call.took.as_secs_f64());
         let command = KeyValue::new(COMMAND, call.command);
         let error = call.error.map(|kind| KeyValue::new(ERROR_TYPE, error_name(kind)));
-        let operation = match call.command {
-            "create" => Some("send"),
-            "acquire" => Some("receive"),
-            "settle" | "exchange" => Some("settle"),
-            _ => None,
-        };
+        let operation = operation(call.command);
         match error {
             Some(error) => {
                 this.store_error.add(1, &[command.clone(), error.clone()]);
@@ -195,6 +198,17 @@ impl Metrics {
         ];
         attributes.extend(error);
         self.instruments.operation_duration.record(took, &attributes);
+    }
+}
+
+/// Returns the operation of the semantic conventions that a store command executes. A command that does two things counts
+/// as the one that it cannot omit: it creates or settles jobs, and may acquire others.
+fn operation(command: &str) -> Option<&'static str> {
+    match command {
+        "create" | "create_and_acquire" => Some("send"),
+        "acquire" => Some("receive"),
+        "settle" | "exchange" => Some("settle"),
+        _ => None,
     }
 }
 
@@ -238,13 +252,6 @@ fn attempt_ended(series: &JobSeries, about: &About, ended: &Ended) {
     }
 }
 
-/// Moves a slot between idle and busy.
-fn move_slot(series: &JobSeries, by: i64) {
-    let (this, destination) = (&series.instruments, series.destination());
-    series.busy.get_or_init(|| this.slots_busy.bind(destination)).add(by);
-    series.idle.get_or_init(|| this.slots_idle.bind(destination)).add(-by);
-}
-
 /// Records that a job completed its chain or continued it.
 fn job_completed(series: &JobSeries, about: &About, has_continued: bool) {
     let [completed, continued] = &series.completed;
@@ -265,6 +272,8 @@ fn job_ended(about: &About, series: &JobSeries) {
 #[derive(Debug)]
 pub(crate) struct BusySlot {
     series: Arc<JobSeries>,
+    /// The job type, if several types share the series.
+    job_type: Option<[KeyValue; 1]>,
     is_released: AtomicBool,
 }
 
@@ -278,8 +287,21 @@ impl BusySlot {
     /// Counts the slot as idle. Does nothing the second time.
     fn release(&self) {
         if !self.is_released.swap(true, Ordering::AcqRel) {
-            move_slot(&self.series, -1);
+            self.take(-1);
         }
+    }
+
+    /// Moves slots from idle to busy.
+    fn take(&self, slots: i64) {
+        let (series, this) = (&self.series, &self.series.instruments);
+        if let Some(job_type) = &self.job_type {
+            this.slots_busy.add(slots, job_type);
+            this.slots_idle.add(-slots, job_type);
+            return;
+        }
+        let destination = series.destination();
+        series.busy.get_or_init(|| this.slots_busy.bind(destination)).add(slots);
+        series.idle.get_or_init(|| this.slots_idle.bind(destination)).add(-slots);
     }
 }
 
@@ -351,8 +373,14 @@ pub(crate) const fn error_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Unavailable => "unavailable",
         ErrorKind::AccessDenied => "access_denied",
         ErrorKind::Corrupt => "corrupt",
+        ErrorKind::Outdated => "outdated",
+        ErrorKind::Incompatible => "incompatible",
         ErrorKind::Closed => "closed",
+        ErrorKind::NotFound => "not_found",
+        ErrorKind::Changed => "changed",
+        ErrorKind::LeaseLost => "lease_lost",
         ErrorKind::TimedOut => "timed_out",
+        ErrorKind::ChainCancelled => "chain_cancelled",
         _ => "other",
     }
 }
@@ -360,5 +388,29 @@ pub(crate) const fn error_name(kind: ErrorKind) -> &'static str {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A new command must be added to one of these lists.
+    #[test]
+    fn each_command_of_the_store_is_an_operation_or_none() {
+        macro_rules! names {
+            ($($method:ident: $request:ident => $reply:ident,)*) => { [$(stringify!($method)),*] };
+        }
+        let of = |wanted: Option<&str>| -> Vec<_> {
+            let commands = windlass_core::for_each_command!(names);
+            commands.into_iter().filter(|command| operation(command) == wanted).collect()
+        };
+        assert_eq!(of(Some("send")), ["create", "create_and_acquire"]);
+        assert_eq!(of(Some("receive")), ["acquire"]);
+        assert_eq!(of(Some("settle")), ["settle", "exchange"]);
+        let others = "renew reap next_due expire complete_from_outside cancel trigger retry delete set_retention pause \
+            get_chains get_jobs list_chains list_jobs list_dependents list_attempts count beat retire list_workers \
+            leader_lock change_schedules get_schedules list_schedules due_schedules";
+        assert_eq!(of(None), others.split_whitespace().collect::<Vec<_>>());
     }
 }

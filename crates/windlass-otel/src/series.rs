@@ -215,6 +215,11 @@ impl JobSeries {
         }
     }
 
+    /// Whether all types above the limit share this series.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.chain.is_none()
+    }
+
     /// Returns the attribute of the job type.
     pub(crate) const fn destination(&self) -> &[KeyValue] {
         self.job.split_at(1).0

@@ -14,8 +14,8 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, ContextGuard, KeyValue};
 use opentelemetry_sdk::trace::SamplingResult;
 use windlass_core::{
-    About, BatchEnd, BatchStart, BlockersFound, ChainId, Ended, Event, JobId, Stage, TraceContext, Traced,
-    TypeName,
+    About, BatchEnd, BatchStart, BlockersFound, ChainId, Ended, ErrorKind, Event, JobId, NotWritten, Stage,
+    TraceContext, Traced, TypeName,
 };
 
 use crate::attributes::{
@@ -24,6 +24,7 @@ use crate::attributes::{
 };
 use crate::context::{is_unsampled, parse, store};
 use crate::ids;
+use crate::invalid::InvalidContexts;
 use crate::metrics::{error_name, error_type, result, status};
 use crate::recent::Recent;
 use crate::sampler::{self, ChainSampler, Decision};
@@ -61,11 +62,11 @@ pub(crate) struct Spans {
     started: Mutex<Recent<ChainId, Option<(SpanContext, TypeName)>>>,
     /// The latest attempts of jobs that will be retried.
     attempts: Mutex<Recent<JobId, Option<SpanContext>>>,
-    has_warned: AtomicBool,
+    invalid: InvalidContexts,
 }
 
 impl Spans {
-    pub(crate) fn new(tracer: BoxedTracer, sampler: Option<ChainSampler>) -> Self {
+    pub(crate) fn new(tracer: BoxedTracer, sampler: Option<ChainSampler>, invalid: InvalidContexts) -> Self {
         Self {
             tracer,
             open: Mutex::new(Recent::new(OPEN_MAX)),
@@ -75,7 +76,7 @@ impl Spans {
             chains: RwLock::default(),
             started: Mutex::new(Recent::new(STARTED_MAX)),
             attempts: Mutex::new(Recent::new(ATTEMPTS_MAX)),
-            has_warned: AtomicBool::new(false),
+            invalid,
         }
     }
 
@@ -232,12 +233,11 @@ impl Spans {
     }
 
     /// Ends the span of something that was not written.
-    pub(crate) fn rolled_back(&self, traced: Traced, about: &About) {
+    pub(crate) fn rolled_back(&self, traced: Traced, about: &About, why: NotWritten) {
+        let (kind, text) = not_written(why);
         end_all(self.take(about.job, |open| open == traced), |span| {
-            span.set_attribute(KeyValue::new(ERROR_TYPE, "rolled_back"));
-            span.set_status(Status::error(
-                "not written: the transaction was rolled back, or the start was refused",
-            ));
+            span.set_attribute(KeyValue::new(ERROR_TYPE, kind));
+            span.set_status(Status::error(text.clone()));
         });
     }
 
@@ -284,20 +284,23 @@ impl Spans {
 
     /// Begins the span of an attempt. There is none if the stored context cannot be read: the span would be the root of a
     /// trace of its own.
-    pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Result<AttemptSpan, InvalidContext> {
-        let parse = |trace| this.parse(trace).ok_or(InvalidContext);
+    pub(crate) fn attempt(this: &Arc<Self>, about: &About) -> Option<AttemptSpan> {
         // Jobs of a chain that is not sampled have no context of their own.
         let stored = about.trace.as_ref().or(about.chain_trace.as_ref());
-        let context = match stored.map(parse).transpose()? {
+        let parent = match stored {
+            Some(trace) => Some(this.parse(trace)?),
+            None => None,
+        };
+        let context = match parent {
             // The chain is not sampled. Its context is still current, so that the spans of the handler are not
             // sampled either.
             Some(parent) if !parent.is_sampled() => {
-                return Ok(AttemptSpan { context: remote(Some(parent)), recorded: None });
+                return Some(AttemptSpan { context: remote(Some(parent)), recorded: None });
             }
             parent => Context::new().with_span(this.begin_attempt(parent, about)),
         };
         let recorded = context.span().is_recording().then(|| Box::new(Recorded::new(this)));
-        Ok(AttemptSpan { context, recorded })
+        Some(AttemptSpan { context, recorded })
     }
 
     /// Begins the span of an attempt, and links it to the attempt before it.
@@ -339,20 +342,21 @@ impl Spans {
 
     /// Links the waits of a job that was written to the chains that it waits for, and ends their spans. If this process did
     /// not start all of these chains, returns a function that does the rest when the store has returned their contexts.
-    pub(crate) fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
-        if !self.may_be_open(about) {
+    pub(crate) fn find_blockers(this: &Arc<Self>, about: &About) -> Option<BlockersFound> {
+        if !this.may_be_open(about) {
             return None;
         }
         let is_wait = |traced: Traced| matches!(traced, Traced::Wait(_));
-        let mut waits = Waits::new(self.take_with(about.job, is_wait), &about.blockers);
-        waits.link(|chain| lock(&self.started).get(&chain).cloned().flatten());
+        let mut waits = Waits::new(this.take_with(about.job, is_wait), &about.blockers);
+        waits.link(|chain| lock(&this.started).get(&chain).cloned().flatten());
         if waits.0.is_empty() {
             return None;
         }
+        let this = Arc::clone(this);
         Some(Box::new(move |found| {
             waits.link(|chain| {
                 let blocker = found.iter().find(|blocker| blocker.chain == chain)?;
-                Some((parse(&blocker.trace)?, blocker.chain_type.clone()))
+                Some((this.parse(&blocker.trace)?, blocker.chain_type.clone()))
             });
         }))
     }
@@ -423,12 +427,11 @@ impl Spans {
         contexts.map(Link::with_context).collect()
     }
 
-    /// Parses a stored context. Warns once if one is malformed: another program wrote it.
+    /// Parses a stored context. Counts it if it is malformed.
     fn parse(&self, trace: &TraceContext) -> Option<SpanContext> {
         let context = parse(trace);
-        if context.is_none() && !self.has_warned.swap(true, Ordering::Relaxed) {
-            let context = trace.as_str();
-            tracing::warn!(target: "windlass", context, "a stored trace context is malformed and is ignored; further ones are not logged");
+        if context.is_none() {
+            self.invalid.found(trace);
         }
         context
     }
@@ -453,9 +456,20 @@ fn remote(parent: Option<SpanContext>) -> Context {
     }
 }
 
-/// A stored trace context could not be read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InvalidContext;
+/// Returns the type of error and the status of a span whose item was not written.
+fn not_written(why: NotWritten) -> (&'static str, Cow<'static, str>) {
+    match why {
+        NotWritten::RolledBack => ("rolled_back", "not written: the transaction was rolled back".into()),
+        NotWritten::Failed(kind @ ErrorKind::Invalid) => {
+            (error_name(kind), "not written: the store refused it".into())
+        }
+        NotWritten::Failed(kind) => {
+            let name = error_name(kind);
+            (name, format!("not written: {}", name.replace('_', " ")).into())
+        }
+        _ => ("other", "not written".into()),
+    }
+}
 
 /// The span of one attempt.
 pub(crate) struct AttemptSpan {

@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use windlass_core::command::{Count, LeaderLock, LockAction, LockState, NextDue, TypeCount, Types as Which};
 use windlass_core::{Capability, Client, LockName, Millis, RequestId, Result, Store, Timestamp};
@@ -128,6 +128,9 @@ impl<S: Store + ?Sized> Watch<S> {
     async fn run(mut self, stopping: CancellationToken) {
         let mut has_warned = false;
         while !stopping.is_cancelled() {
+            // From the start of one reading to the start of the next. Otherwise a slow store would add the duration of two
+            // readings to the interval, and what is shown would expire before it is replaced.
+            let next = Instant::now() + INTERVAL;
             let error = match timeout(TIMEOUT, self.query()).await {
                 Ok(Ok(state)) => {
                     let leads = state.is_some();
@@ -148,7 +151,7 @@ impl<S: Store + ?Sized> Watch<S> {
                 }
             }
             has_warned = error.is_some();
-            let _ = timeout(INTERVAL, stopping.cancelled()).await;
+            let _ = timeout_at(next, stopping.cancelled()).await;
         }
         let _ = timeout(TIMEOUT, self.lock(LockAction::Release)).await;
     }

@@ -1,22 +1,30 @@
 use std::fmt;
 use std::sync::Arc;
 
+use opentelemetry::InstrumentationScope;
 use opentelemetry::global::BoxedTracer;
 use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::{Span, Tracer, TracerProvider};
 use windlass_core::{
     About, Activity, AttemptScope, BatchEnd, BatchStart, BlockersFound, ChainId, Client, Ended, Event,
-    Frequent, Observer, Stage, Store, TraceContext, Traced,
+    Frequent, NotWritten, Observer, Stage, Store, TraceContext, Traced,
 };
 
+use crate::invalid::InvalidContexts;
 use crate::metrics::{BusySlot, Metrics};
 use crate::sampler::ChainSampler;
-use crate::spans::{AttemptSpan, InvalidContext, Spans};
+use crate::spans::{AttemptSpan, Spans};
 use crate::state::StateGauges;
 use crate::types::Types;
 
-/// The name of the meter and the tracer.
-const SCOPE: &str = "windlass";
+/// The schema of the semantic conventions that the names of attributes and instruments follow.
+const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
+
+/// Returns the name, version and schema of the meter and the tracer.
+fn scope() -> InstrumentationScope {
+    let scope = InstrumentationScope::builder("windlass");
+    scope.with_version(env!("CARGO_PKG_VERSION")).with_schema_url(SCHEMA_URL).build()
+}
 
 /// An observer that reports metrics and traces of a client's jobs. Cloning is cheap; clones share their state.
 ///
@@ -30,6 +38,7 @@ pub struct Telemetry {
     sampler: Option<ChainSampler>,
     meter: Option<Meter>,
     types: Arc<Types>,
+    invalid: InvalidContexts,
 }
 
 impl Telemetry {
@@ -42,10 +51,12 @@ impl Telemetry {
     /// Records metrics with the meters of this provider.
     #[must_use]
     pub fn metrics(mut self, provider: &impl MeterProvider) -> Self {
-        let meter = provider.meter(SCOPE);
+        let meter = provider.meter_with_scope(scope());
         // Instruments are bound to types, and belong to one meter.
         self.types = Arc::default();
-        self.metrics = Some(Arc::new(Metrics::new(&meter, Arc::clone(&self.types))));
+        let metrics = Metrics::new(&meter, Arc::clone(&self.types));
+        self.invalid.count_with(metrics.contexts_invalid());
+        self.metrics = Some(Arc::new(metrics));
         self.meter = Some(meter);
         self
     }
@@ -58,8 +69,8 @@ impl Telemetry {
     where
         P: TracerProvider<Tracer: Tracer<Span: Span + Send + Sync + 'static> + Send + Sync + 'static>,
     {
-        let tracer = BoxedTracer::new(Box::new(provider.tracer(SCOPE)));
-        self.spans = Some(Arc::new(Spans::new(tracer, self.sampler.clone())));
+        let tracer = BoxedTracer::new(Box::new(provider.tracer_with_scope(scope())));
+        self.spans = Some(Arc::new(Spans::new(tracer, self.sampler.clone(), self.invalid.clone())));
         self
     }
 
@@ -106,9 +117,9 @@ impl Observer for Telemetry {
         self.spans.as_ref()?.begin(traced, about)
     }
 
-    fn rolled_back(&self, traced: Traced, about: &About) {
+    fn rolled_back(&self, traced: Traced, about: &About, why: NotWritten) {
         if let Some(spans) = &self.spans {
-            spans.rolled_back(traced, about);
+            spans.rolled_back(traced, about, why);
         }
     }
 
@@ -132,7 +143,7 @@ impl Observer for Telemetry {
     }
 
     fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
-        self.spans.as_ref()?.find_blockers(about)
+        Spans::find_blockers(self.spans.as_ref()?, about)
     }
 
     fn wants(&self, _: Frequent) -> bool {
@@ -146,12 +157,9 @@ impl Observer for Telemetry {
     }
 
     fn attempt(&self, about: &About) -> Option<Box<dyn AttemptScope>> {
-        let span = self.spans.as_ref().map(|spans| Spans::attempt(spans, about));
-        if let (Some(metrics), Some(Err(InvalidContext))) = (&self.metrics, &span) {
-            metrics.context_invalid();
-        }
+        let span = self.spans.as_ref().and_then(|spans| Spans::attempt(spans, about));
         let slot = self.metrics.as_ref().map(|metrics| metrics.attempt(about));
-        Some(Box::new(Scope { slot, span: span.and_then(Result::ok) }))
+        Some(Box::new(Scope { slot, span }))
     }
 }
 

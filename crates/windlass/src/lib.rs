@@ -126,7 +126,7 @@ pub mod observer {
     #[doc(inline)]
     pub use windlass_core::{
         About, AboutJob, AboutWorker, Activity, AttemptScope, BatchEnd, BatchStart, BlockerTrace,
-        BlockersFound, Buffered, Event, Frequent, Log, NoObserver, Observer, StoreCall, Traced,
+        BlockersFound, Buffered, Event, Frequent, Log, NoObserver, NotWritten, Observer, StoreCall, Traced,
     };
 }
 

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use windlass::command::{NextDue, Types};
 use windlass::name::TypeName;
@@ -26,7 +26,7 @@ use child::Runner;
 /// How often `--drain` checks whether any job is left.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Extra time to store the results of the last commands.
+/// Extra time to store the results of the last commands, and to release the lock of the state gauges.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(context: &Context, work: Work) -> Result {
@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
     if let Some(metrics) = metrics {
         metrics.serve().await?;
     }
-    let _gauges = telemetry.watch_state(&client);
+    let gauges = telemetry.watch_state(&client);
     let directory = tempfile::tempdir();
     let directory = directory
         .map_err(|error| Failure::failed(format!("cannot create a temporary directory: {error}")))?;
@@ -73,6 +73,11 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
         drained = drained(&client, types, work.drain) => drained?,
     }
     stop(running, &work, &stop_now).await;
+    // Before the client is closed. If the lock were not released, no process would report the state until it expires.
+    tokio::select! {
+        _ = timeout(LAST_WRITES, gauges.stop()) => {}
+        () = shutdown_signal() => {}
+    }
     Ok(())
 }
 

@@ -3,6 +3,11 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use windlass::Store;
+use windlass::command::{LeaderLock, LockAction, LockState};
+use windlass::id::RequestId;
+use windlass::name::LockName;
+use windlass::time::Millis;
 use windlass_testkit::wait_until;
 
 use crate::program::{Program, ended, run, terminate};
@@ -37,7 +42,10 @@ async fn a_trace_context_is_passed_on_to_every_step() {
     assert_eq!(program.ok(&["wait", &chain]).await, format!("\"\\\"{context}\\\" {context}\""));
     let mut start = program.command(&["start", "third"]);
     start.env("TRACEPARENT", "malformed");
-    let malformed = run(start).await.stdout.trim().to_owned();
+    let malformed = run(start).await;
+    let note = "TRACEPARENT is ignored: \"malformed\" is not a trace context";
+    assert_eq!((malformed.code, malformed.stderr.matches(note).count()), (0, 1), "{malformed:?}");
+    let malformed = malformed.stdout.trim().to_owned();
     for chain in [program.ok(&["start", "third"]).await, malformed] {
         program.drain(&["third"], "echo \"[${TRACEPARENT-none}]\"").await;
         assert_eq!(program.ok(&["wait", &chain]).await, "\"[none]\"");
@@ -70,11 +78,22 @@ async fn metrics_are_served_while_the_worker_runs() {
     .await;
     terminate(&child).await;
     assert!(child.wait().await.unwrap().success());
+    assert!(can_report_state(&program).await, "the lock is released when the worker stops");
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let refused = program.run(&["work", "seen", "--exec", "true", "--metrics", &address]).await;
     let text = format!("--metrics: cannot listen at {address}");
     assert!(refused.code == 1 && refused.stderr.contains(&text), "{refused:?}");
+}
+
+/// Whether no process holds the lock of the state gauges.
+async fn can_report_state(program: &Program) -> bool {
+    let store = windlass::sqlite::open(program.directory().join("jobs.db")).await.unwrap();
+    let (name, token) = (LockName::new("windlass-telemetry").unwrap(), RequestId::new());
+    let action = LockAction::Hold(Millis::from_secs(1));
+    let reply = store.leader_lock(LeaderLock { name, token, action }).await.unwrap();
+    store.close().await.unwrap();
+    matches!(reply.state, LockState::Held(_))
 }
 
 #[tokio::test]

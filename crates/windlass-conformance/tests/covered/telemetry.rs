@@ -35,7 +35,7 @@ const SPECS: [Spec; 34] = [
     (
         "tracks lease expiration metric",
         Some("events.lease_expired"),
-        ("metrics", "leases_losses_and_the_reaper_are_counted"),
+        ("specs", "a_lease_that_expires_during_an_attempt_is_counted"),
     ),
     ("tracks reaper metrics", Some("events.reaped"), LEASES),
     (

@@ -10,10 +10,11 @@ use super::trace::{RequestedJob, RequestedTraces, not_created};
 use super::watch::{Fate, Written};
 use super::{Dispatcher, Wanted};
 use crate::command::{Created, NewChain};
+use crate::error::Result;
 use crate::id::{ChainId, JobId, WorkerId};
 use crate::name::TypeName;
 use crate::notifier::Hint;
-use crate::observer::Event;
+use crate::observer::{Event, NotWritten};
 use crate::record::ClosedAs;
 use crate::store::TxEnd;
 use crate::time::Timestamp;
@@ -217,7 +218,7 @@ impl Announcements {
                     hooks.push(hook);
                 }
                 (Note::AfterCommit(_) | Note::AfterRollback(_), _) => {}
-                (Note::Traced(job), Fate::Lost) => dispatcher.untrace(&job),
+                (Note::Traced(job), Fate::Lost) => dispatcher.untrace(&job, Some(NotWritten::RolledBack)),
                 (Note::Traced(job), Fate::Unknown) => dispatcher.unreported(&job),
                 // A change of schedules notes no write of its own. The write before it says nothing about it, and may have
                 // been rolled back to a savepoint.
@@ -249,7 +250,16 @@ impl Announcements {
     /// Discards everything after a rollback. Notifies the observers of requested trace contexts, then runs
     /// the rollback hooks.
     pub(super) fn roll_back(mut self, dispatcher: &Dispatcher) {
-        self.cut(0, dispatcher);
+        self.cut(0, Some(NotWritten::RolledBack), dispatcher);
+    }
+
+    /// Handles the result of a commit. After a lost reply, it is unknown whether the commit happened: the rollback hooks
+    /// run, but the observers are not told that nothing was written.
+    pub(crate) fn commit_ended(mut self, ended: &Result<()>, dispatcher: &Dispatcher) {
+        match ended {
+            Ok(()) => self.send(dispatcher),
+            Err(error) => self.cut(0, NotWritten::of(error.kind()), dispatcher),
+        }
     }
 
     /// Sets a savepoint.
@@ -276,11 +286,11 @@ impl Announcements {
     }
 
     /// Rolls back the notes after the first `kept` ones.
-    fn cut(&mut self, kept: usize, dispatcher: &Dispatcher) {
+    fn cut(&mut self, kept: usize, why: Option<NotWritten>, dispatcher: &Dispatcher) {
         let mut hooks = Vec::new();
         for note in self.notes.drain(kept.min(self.notes.len())..) {
             match note {
-                Note::Traced(job) => dispatcher.untrace(&job),
+                Note::Traced(job) => dispatcher.untrace(&job, why),
                 Note::AfterRollback(hook) => hooks.push(hook),
                 _ => {}
             }

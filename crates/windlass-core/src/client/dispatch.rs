@@ -27,7 +27,8 @@ use crate::id::ChainId;
 use crate::name::{ErrorText, TraceContext, TypeName};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
 use crate::observer::{
-    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Frequent, Observer, StoreCall, Traced,
+    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Frequent, NotWritten, Observer, StoreCall,
+    Traced,
 };
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
@@ -338,9 +339,11 @@ impl Dispatcher {
         answer
     }
 
-    /// Notifies the observers that the items they were asked about were not written.
-    pub(super) fn untrace(&self, job: &RequestedJob) {
-        job.each(|traced, about| each(&self.added, |observer| observer.rolled_back(traced, about)));
+    /// Notifies the observers that the items they were asked about were not written, or, without a reason, that it is
+    /// unknown whether they were.
+    pub(super) fn untrace(&self, job: &RequestedJob, why: Option<NotWritten>) {
+        let Some(why) = why else { return self.unreported(job) };
+        job.each(|traced, about| each(&self.added, |observer| observer.rolled_back(traced, about, why)));
     }
 
     /// Notifies the observers that the items they were asked about were not written, because a chain with the same key

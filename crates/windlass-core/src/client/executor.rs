@@ -111,7 +111,7 @@ impl<S: Store + ?Sized> DynExecutor for &Client<S> {
                     Ok(created)
                 }
                 Err(error) => {
-                    dispatcher.rolled_back(traces);
+                    dispatcher.failed_to_write(traces, error.kind());
                     Err(error)
                 }
             }

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ChainId, RequestId};
 use crate::job::Job;
 use crate::name::TraceContext;
-use crate::observer::About;
+use crate::observer::{About, NotWritten};
 use crate::payload::Payload;
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::BoxFuture;
@@ -279,8 +279,9 @@ pub(super) async fn complete(
             Ok(stored(&mut on, &job.chain.into()).await?.status())
         }
         refused => {
-            on.dispatcher().rolled_back(traces);
-            Err(why(&job, refused))
+            let error = why(&job, refused);
+            on.dispatcher().failed_to_write(traces, error.kind());
+            Err(error)
         }
     }
 }
@@ -290,7 +291,8 @@ fn not_written<'a>(carried: &[NewChain], applied: &'a OutsideApplied, chain: Cha
     if applied.latest.status == Status::Cancelled {
         // The job had been asked to stop and was cancelled instead: no chain and no next job was written. The
         // next jobs belong to `chain`.
-        return carried.iter().map(|new| new.id).chain([chain]).map(|chain| (chain, Why::Refused)).collect();
+        let why = Why::NotWritten(NotWritten::Failed(ErrorKind::ChainCancelled));
+        return carried.iter().map(|new| new.id).chain([chain]).map(|chain| (chain, why)).collect();
     }
     not_created(carried, &applied.created)
 }

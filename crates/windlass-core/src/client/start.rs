@@ -12,7 +12,7 @@ use super::expect::Scheduled;
 use super::join::PendingAcquire;
 use super::plan::{Destination, Plan, Start};
 use super::send::{BusyRetries, after_lost, answered, once_sent, send};
-use super::trace::not_created;
+use super::trace::{Why, not_created};
 use super::{Announcements, Client, Dispatcher};
 use crate::chain::Chain;
 use crate::command::{
@@ -21,7 +21,7 @@ use crate::command::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::job::Entry;
-use crate::observer::Activity;
+use crate::observer::{Activity, NotWritten};
 use crate::record::Status;
 use crate::store::{BoxFuture, Store};
 
@@ -225,7 +225,16 @@ pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> 
     let mut created = vec![Created::Busy; request.chains.len()];
     let ended = create_until_unlocked(&mut on, &request, &mut created).await;
     batch.end(ended.as_ref().err().map(Error::kind));
-    let traces = on.dispatcher().retain_written(traces, &not_created(&request.chains, &created));
+    let mut missing = not_created(&request.chains, &created);
+    if let Err(error) = &ended {
+        // Those that are still busy were part of the command that failed, or were never sent.
+        let busy = Why::NotWritten(NotWritten::Failed(ErrorKind::Busy));
+        missing
+            .iter_mut()
+            .filter(|(_, why)| *why == busy)
+            .for_each(|(_, why)| *why = Why::failed(error.kind()));
+    }
+    let traces = on.dispatcher().retain_written(traces, &missing);
     on.announce(|announcements| announcements.traced(traces));
     ended.map(|()| created)
 }

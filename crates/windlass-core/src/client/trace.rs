@@ -4,9 +4,10 @@ use std::sync::{Arc, Weak};
 
 use super::Dispatcher;
 use crate::command::{Created, Existing, NewChain, NewJob, NextJob, Outcome, Settled, Step};
+use crate::error::ErrorKind;
 use crate::id::{ChainId, JobId};
 use crate::name::{TraceContext, TypeName};
-use crate::observer::{About, AboutJob, Traced};
+use crate::observer::{About, AboutJob, NotWritten, Traced};
 use crate::time::Timestamp;
 
 /// The items for which trace contexts were requested. The observers are notified of those for which no event follows.
@@ -49,14 +50,14 @@ struct Requested {
 pub(super) type Unreported<'a> = (ChainId, Why<'a>);
 
 /// Why no event follows for a chain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Why<'a> {
     /// Another chain holds the key.
     Existed(&'a Existing),
-    /// The chain was refused, or a row of it stayed locked.
-    Refused,
-    /// An earlier call had created it.
-    Repeated,
+    /// The chain was not written.
+    NotWritten(NotWritten),
+    /// An earlier call had created it, or it is unknown whether it was written.
+    Unreported,
 }
 
 impl RequestedTraces {
@@ -131,10 +132,16 @@ impl<'a> Why<'a> {
     pub(super) const fn of(created: &'a Created) -> Option<Self> {
         match created {
             Created::New { repeated: false, .. } => None,
-            Created::New { repeated: true, .. } => Some(Self::Repeated),
+            Created::New { repeated: true, .. } => Some(Self::Unreported),
             Created::Existing(existing) => Some(Self::Existed(existing)),
-            Created::Busy | Created::Refused(_) => Some(Self::Refused),
+            Created::Busy => Some(Self::NotWritten(NotWritten::Failed(ErrorKind::Busy))),
+            Created::Refused(_) => Some(Self::NotWritten(NotWritten::Failed(ErrorKind::Invalid))),
         }
+    }
+
+    /// Returns why no event follows after a command has failed.
+    pub(super) fn failed(error: ErrorKind) -> Self {
+        NotWritten::of(error).map_or(Self::Unreported, Self::NotWritten)
     }
 }
 
@@ -198,8 +205,13 @@ impl Dispatcher {
     }
 
     /// Notifies the observers that none of the items were written.
-    pub(crate) fn rolled_back(&self, traces: RequestedTraces) {
-        traces.into_jobs().iter().for_each(|job| self.untrace(job));
+    pub(crate) fn rolled_back(&self, traces: RequestedTraces, why: NotWritten) {
+        traces.into_jobs().iter().for_each(|job| self.untrace(job, Some(why)));
+    }
+
+    /// Notifies the observers after the command that writes the items has failed.
+    pub(super) fn failed_to_write(&self, traces: RequestedTraces, error: ErrorKind) {
+        traces.into_jobs().iter().for_each(|job| self.untrace(job, NotWritten::of(error)));
     }
 
     /// Notifies the observers of the items of chains in `missing`. Returns the other items.
@@ -225,8 +237,8 @@ impl Dispatcher {
         let Some((_, why)) = missing.iter().find(is_its) else { return false };
         match why {
             Why::Existed(existing) => self.existed(job, existing),
-            Why::Refused => self.untrace(job),
-            Why::Repeated => self.unreported(job),
+            Why::NotWritten(why) => self.untrace(job, Some(*why)),
+            Why::Unreported => self.unreported(job),
         }
         true
     }

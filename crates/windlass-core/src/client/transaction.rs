@@ -56,14 +56,9 @@ impl<S: Transactional> Tx<S> {
     /// was committed. The rollback hooks run after any error.
     pub async fn commit(mut self) -> Result<()> {
         let Some((client, tx, announcements)) = self.take() else { return Ok(()) };
-        match client.commit_tx(tx).await {
-            Ok(()) => announcements.send(&client.shared.dispatcher),
-            Err(error) => {
-                announcements.roll_back(&client.shared.dispatcher);
-                return Err(error);
-            }
-        }
-        Ok(())
+        let committed = client.commit_tx(tx).await;
+        announcements.commit_ended(&committed, &client.shared.dispatcher);
+        committed
     }
 
     /// Rolls the transaction back and discards its changes.

@@ -7,8 +7,8 @@ use crate::worker::{Ended, Stage};
 /// and needs no map of running attempts.
 ///
 /// Every call of [`began`](Self::began) is followed by exactly one call of [`closed`](Self::closed), or by the drop of the
-/// scope. The scope is dropped without [`ended`](Self::ended) if the attempt lost its job while it ran, or if the process
-/// stops. The client catches panics.
+/// scope. The scope is dropped without [`ended`](Self::ended) if the attempt is dropped before its end is stored, for
+/// example because its worker is dropped or the runtime stops. The client catches panics.
 pub trait AttemptScope: Send + Sync + fmt::Debug {
     /// Called for each poll of the attempt, on the thread that polls it. `poll` runs the handler. It may set
     /// thread-local state around the call of `poll`, such as a current trace context. `poll` never panics. If this

@@ -24,7 +24,7 @@ use crate::command::{Exchange, Outcome, Request, Settle, SettleReply, Settled, S
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
 use crate::name::ErrorText;
-use crate::observer::{About, Activity, Event};
+use crate::observer::{About, Activity, Event, NotWritten};
 use crate::store::{BoxFuture, Capability, Store};
 
 /// The maximum time that a settlement waits for an acquire in flight, in order to travel with the next one. An acquire
@@ -133,7 +133,10 @@ impl<S: Store + ?Sized> Engine<S> {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Closed && self.stopping.is_cancelled() => {
-                    self.dispatcher().rolled_back(traces);
+                    // A try before may have been stored, although its reply was lost.
+                    if tries == 0 {
+                        self.dispatcher().rolled_back(traces, NotWritten::Failed(ErrorKind::Closed));
+                    }
                     let ended = Ended::Lost(AbortReason::StoreError);
                     held.end(self.dispatcher(), &ended);
                     return ended;
@@ -154,7 +157,13 @@ impl<S: Store + ?Sized> Engine<S> {
         if ended.is_done() {
             self.dispatcher().settled(traces, outcome, settled);
         } else {
-            self.dispatcher().rolled_back(traces);
+            let why = match ended {
+                Ended::Lost(_) => ErrorKind::LeaseLost,
+                Ended::Cancelled => ErrorKind::ChainCancelled,
+                // The store refused what the outcome creates, so that the job fails instead.
+                _ => ErrorKind::Invalid,
+            };
+            self.dispatcher().rolled_back(traces, NotWritten::Failed(why));
         }
     }
 

@@ -228,11 +228,20 @@ impl<V: View, S: Transactional> OpenPrepare<V, S> {
     pub(crate) async fn commit(mut self) -> Result<()> {
         let closed = self.close().await;
         let (client, tx) = (&self.scope.client, self.tx.take().expect(OPEN));
+        let (announcements, dispatcher) =
+            (std::mem::take(&mut self.announcements), &client.shared.dispatcher);
         let ended = match closed {
-            Ok(()) => client.commit_tx(tx).await,
-            Err(error) => client.roll_back_tx(tx).await.and(Err(error)),
+            Ok(()) => {
+                let committed = client.commit_tx(tx).await;
+                announcements.commit_ended(&committed, dispatcher);
+                committed
+            }
+            Err(error) => {
+                let rolled_back = client.roll_back_tx(tx).await;
+                announcements.end(false, dispatcher);
+                rolled_back.and(Err(error))
+            }
         };
-        std::mem::take(&mut self.announcements).end(ended.is_ok(), &self.scope.client.shared.dispatcher);
         if let Some(guard) = self.guard.take() {
             guard.close(ended.as_ref().err().map(Error::to_string).as_deref());
         }

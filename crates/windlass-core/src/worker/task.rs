@@ -329,7 +329,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
                 stage.close(Some(&error.to_string()));
                 // The commit may still take effect later. The settlement of the retry then finds the attempt
                 // already settled, and changes nothing.
-                announcements.end(false, self.slot.engine.dispatcher());
+                announcements.commit_ended(&Err(error.clone()), self.slot.engine.dispatcher());
                 return Err(self.failure(Failure::new(&error.into())));
             }
             stage.close(None);

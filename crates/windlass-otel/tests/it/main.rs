@@ -7,6 +7,7 @@ mod metrics;
 mod receiver;
 mod rollbacks;
 mod sampling;
+mod scenario;
 mod specs;
 mod state;
 mod story;

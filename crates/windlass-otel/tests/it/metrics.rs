@@ -1,17 +1,20 @@
 //! Metrics of jobs, chains, attempts, workers and the store, as the Prometheus endpoint shows them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use windlass::client::CancelMode;
 use windlass::observer::{About, Activity, AttemptScope, Event};
 use windlass::reaper::Reaper;
-use windlass::{BoxError, Client, Ctx, HandlerOptions, MemoryStore, Next, Observer, Worker, plan};
+use windlass::store::{Capabilities, Decorator};
+use windlass::{BoxError, Client, Ctx, HandlerOptions, MemoryStore, Next, Observer, Store, Worker, plan};
 use windlass_otel::{Prometheus, TYPES_MAX, Telemetry};
 
-use crate::jobs::{Label, Order, Parcel, TIMEOUT, client, worker};
+use crate::jobs::{Label, Order, Parcel, TIMEOUT, client, label, worker};
 
 fn telemetry() -> (Prometheus, Telemetry) {
     let prometheus = Prometheus::new().unwrap();
@@ -82,6 +85,10 @@ async fn a_chain_with_a_blocker_is_counted() {
     assert!(value(&prometheus, "messaging_client_operation_duration_seconds_count", receive) > 0.0);
     assert!(value(&prometheus, "messaging_client_operation_duration_seconds_count", "\"receive\"") > 0.0);
     assert!(value(&prometheus, "windlass_store_duration_seconds_count", "\"acquire\"") > 0.0);
+    for batch in ["settle", "query"] {
+        let batch = format!("windlass_batch=\"{batch}\"");
+        assert!(value(&prometheus, "windlass_batch_size_count", &batch) > 0.0, "{batch}");
+    }
 }
 
 #[tokio::test]
@@ -188,6 +195,109 @@ async fn a_rolled_back_start_is_not_counted() {
     tx.start(Label { number: 1 }).await.unwrap();
     tx.rollback().await.unwrap();
     check(&prometheus, &[("windlass_job_created_total", "", 0.0), ("windlass_chain_created_total", "", 0.0)]);
+}
+
+/// A store that creates and acquires with one command.
+#[derive(Debug)]
+struct Joining(MemoryStore);
+
+impl Decorator for Joining {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    fn supported(&self) -> Capabilities {
+        self.0.capabilities().joining()
+    }
+}
+
+#[tokio::test]
+async fn a_start_that_also_acquires_is_measured_as_a_send() {
+    let (prometheus, telemetry) = telemetry();
+    let client = Client::builder(Joining(MemoryStore::new())).observer(telemetry).build();
+    let worker = Worker::new(&client).concurrency(1).handle(label).start().await.unwrap();
+    let joined = || {
+        let command = "windlass_command=\"create_and_acquire\"";
+        value(&prometheus, "windlass_store_duration_seconds_count", command)
+    };
+    let mut starts = 0.0;
+    // The worker may not be idle yet.
+    while joined() < 1.0 {
+        let chain = client.start(Label { number: 1 }).await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
+        starts += 1.0;
+    }
+    worker.stop(TIMEOUT).await;
+    let sends = "messaging_operation_name=\"send\",messaging_operation_type=\"send\"";
+    check(&prometheus, &[("messaging_client_operation_duration_seconds_count", sends, starts)]);
+}
+
+#[tokio::test]
+async fn slots_are_counted_by_type_even_if_there_are_too_many_pairs_of_types() {
+    let (prometheus, telemetry) = telemetry();
+    let client = client(&telemetry);
+    let (running, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (reached, gate) = (Arc::clone(&running), Arc::clone(&finish));
+    let hold = move |_: Ctx<Label>| {
+        let (reached, gate) = (Arc::clone(&reached), Arc::clone(&gate));
+        async move {
+            reached.notify_one();
+            gate.notified().await;
+            Ok::<_, BoxError>(String::new())
+        }
+    };
+    // The worker's type is one of the first that are reported by name. Its pair is not.
+    let worker = Worker::new(&client).concurrency(2).handle(hold).start().await.unwrap();
+    for number in 0..TYPES_MAX {
+        let queue = client.queue::<u32, u32>(&format!("type-{number}")).build().unwrap();
+        queue.enqueue("a", 1).await.unwrap();
+    }
+    let chain = client.start(Label { number: 1 }).await.unwrap();
+    running.notified().await;
+    let slots = |idle: f64, busy: f64| {
+        let (label, other) = ("\"label\"", "\"_other\"");
+        check(
+            &prometheus,
+            &[
+                ("windlass_attempt_started_total", other, 1.0),
+                ("windlass_job_type_idle", label, idle),
+                ("windlass_job_type_idle", other, 0.0),
+                ("windlass_job_type_processing", label, busy),
+                ("windlass_job_type_processing", other, 0.0),
+            ],
+        );
+    };
+    slots(1.0, 1.0);
+    finish.notify_one();
+    client.wait(chain).timeout(TIMEOUT).await.unwrap();
+    worker.stop(TIMEOUT).await;
+    slots(0.0, 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_attempts_are_counted_by_reason() {
+    let (prometheus, telemetry) = telemetry();
+    crate::scenario::losses(&telemetry).await;
+    for reason in ["already_closed", "taken_over", "timed_out"] {
+        let result = format!("windlass_result=\"{reason}\"");
+        check(&prometheus, &[("windlass_attempt_lost_total", &result, 1.0)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_ends_is_counted_apart_from_its_interruptions() {
+    let (prometheus, telemetry) = telemetry();
+    crate::scenario::subscriptions(&telemetry).await;
+    check(
+        &prometheus,
+        &[
+            ("windlass_notifier_connected_total", "", 2.0),
+            ("windlass_notifier_lost_total", "", 1.0),
+            ("windlass_notifier_gap_total", "", 1.0),
+        ],
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,6 +96,17 @@ pub(crate) fn providers_within(
     service: &str,
 ) -> (SdkTracerProvider, SdkMeterProvider) {
     let resource = || Resource::builder().with_service_name(service.to_owned()).build();
+    let (spans, metrics) = exporters(timeout, wire, endpoint);
+    let traces = SdkTracerProvider::builder()
+        .with_resource(resource())
+        .with_id_generator(AttemptIds::new())
+        .with_batch_exporter(spans);
+    let metrics = SdkMeterProvider::builder().with_resource(resource()).with_periodic_exporter(metrics);
+    (traces.build(), metrics.build())
+}
+
+/// Creates exporters to this endpoint that give up after this time.
+pub(crate) fn exporters(timeout: Duration, wire: Wire, endpoint: &str) -> (SpanExporter, MetricExporter) {
     let (spans, metrics) = match wire {
         Wire::Grpc => {
             let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint);
@@ -110,13 +121,7 @@ pub(crate) fn providers_within(
             (spans.with_timeout(timeout).build(), metrics.with_timeout(timeout).build())
         }
     };
-    let traces = SdkTracerProvider::builder()
-        .with_resource(resource())
-        .with_id_generator(AttemptIds::new())
-        .with_batch_exporter(spans.unwrap());
-    let metrics =
-        SdkMeterProvider::builder().with_resource(resource()).with_periodic_exporter(metrics.unwrap());
-    (traces.build(), metrics.build())
+    (spans.unwrap(), metrics.unwrap())
 }
 
 /// Exports everything. On a separate thread, because it blocks.

@@ -4,8 +4,8 @@ use windlass::{Client, MemoryStore, Worker, next};
 use windlass_otel::Telemetry;
 
 use crate::jobs::{Label, Order, Pack, Ship, TIMEOUT, client};
-use crate::receiver::{Received, Wire, flush, providers, receive};
-use crate::specs::{Cast, How, cast, pull};
+use crate::receiver::{Received, Wire, attribute, flush, providers, receive};
+use crate::specs::{Cast, How, Pull, cast, pull};
 
 /// Runs something with a client whose spans are exported over each protocol, and compares them with a drawing.
 async fn check(run: impl AsyncFn(Client<MemoryStore>), expected: &str) {
@@ -38,7 +38,7 @@ async fn taken_back(client: Client<MemoryStore>, how: How) {
     }
 }
 
-const WHY: &str = "not written: the transaction was rolled back, or the start was refused";
+const WHY: &str = "not written: the transaction was rolled back";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handler_that_fails_after_its_end_ends_every_span() {
@@ -107,6 +107,39 @@ create chain order (producer)
   close chain order (internal)
 ";
     check(run, expected).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_is_rolled_back_or_refused_ends_no_job() {
+    let run = async |client: Client<MemoryStore>| {
+        let chain = client.start(Cast { how: How::Done }).await.unwrap();
+        let other = client.start(Pull).await.unwrap();
+        let mut tx = client.begin().await.unwrap();
+        let step = tx.step(chain).await.unwrap().of::<Cast>().unwrap();
+        step.then(Pull).done(1).await.unwrap();
+        tx.rollback().await.unwrap();
+        let taken = next(Pull).id(other.id().first_job());
+        let step = client.step(chain).await.unwrap().of::<Cast>().unwrap();
+        step.then(taken).await.unwrap_err();
+    };
+    let expected = format!(
+        "
+create chain cast (producer)
+  create cast (producer)
+  create pull (producer) ERROR {WHY} -> create cast
+  create pull (producer) ERROR not written: the store refused it -> create cast
+create chain pull (producer)
+  create pull (producer)
+"
+    );
+    check(run, &expected).await;
+    for wire in [Wire::Grpc, Wire::Http] {
+        let received = observe(wire, &run).await;
+        let created = received.named("create pull");
+        let mut errors: Vec<_> = created.iter().filter_map(|span| attribute(span, "error.type")).collect();
+        errors.sort();
+        assert_eq!(errors, ["invalid", "rolled_back"]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,8 +12,9 @@ use windlass::memory::{Attempt, Done};
 use windlass::name::TypeName;
 use windlass::notifier::{Hint, Notifier, Subscription, Topic};
 use windlass::observer::{Event, Observer};
+use windlass::reaper::Reaper;
 use windlass::store::{BoxFuture, Decorator};
-use windlass::time::Millis;
+use windlass::time::{ManualClock, Millis};
 use windlass::{
     Backoff, BoxError, Client, Ctx, Error, ErrorKind, HandlerOptions, Job, MemoryStore, Store, Worker, next,
 };
@@ -201,7 +202,7 @@ async fn renewals_of_leases_are_counted() {
 }
 
 /// Acquires a job for a worker that then dies. Its lease ends at once.
-async fn die_with_a_job(client: &Client<MemoryStore>) {
+pub(crate) async fn die_with_a_job(client: &Client<MemoryStore>) {
     let quota = Quota { job_type: TypeName::new("label").unwrap(), max: 1, lease: Millis::new(1).unwrap() };
     let request = RequestId::new();
     let acquire = Acquire { request, worker: WorkerId::new(), worker_name: None, types: vec![quota], max: 1 };
@@ -230,12 +231,71 @@ async fn expired_leases_and_the_reaper_are_counted() {
     .await;
 }
 
+/// Notifies a test of attempts that time out.
+#[derive(Debug)]
+struct Timeouts(Arc<Notify>);
+
+impl Observer for Timeouts {
+    fn observe(&self, event: &Event) {
+        if let Event::AttemptTimedOut(_) = event {
+            self.0.notify_one();
+        }
+    }
+}
+
+/// The attempt still runs when its lease expires, because its handler hangs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_expires_during_an_attempt_is_counted() {
+    let run = async |telemetry: Telemetry| {
+        let (timed_out, clock) = (Arc::new(Notify::new()), Arc::new(ManualClock::default()));
+        let store = MemoryStore::with_clock(Arc::clone(&clock) as Arc<_>);
+        let client = Client::<MemoryStore>::builder(store).observer(telemetry);
+        let client = client.observer(Timeouts(Arc::clone(&timed_out))).build();
+        let (runs, release) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+        let gate = Arc::clone(&release);
+        let hang_once = move |_: Ctx<Label>| {
+            let (run, gate) = (runs.fetch_add(1, Ordering::SeqCst), Arc::clone(&gate));
+            async move {
+                if run == 0 {
+                    gate.notified().await;
+                }
+                Ok::<_, BoxError>(String::new())
+            }
+        };
+        // The attempt that hangs keeps its slot.
+        let options = HandlerOptions::new().lease(Duration::from_secs(60)).timeout(Duration::from_millis(20));
+        let worker =
+            Worker::new(&client).concurrency(2).handle_with(options, hang_once).start().await.unwrap();
+        let chain = client.start(Label { number: 1 }).await.unwrap();
+        timed_out.notified().await;
+        clock.advance(Duration::from_secs(61));
+        let reaper = Reaper::new(&client).without_election().interval(Duration::from_millis(5));
+        let reaper = reaper.start().await.unwrap();
+        client.wait(chain).timeout(TIMEOUT).await.unwrap();
+        release.notify_one();
+        worker.stop(TIMEOUT).await;
+        reaper.stop().await;
+    };
+    let job = "messaging.destination.name=label,windlass.chain.type=label";
+    check(
+        run,
+        &[
+            ("windlass.attempt.started", job, 2.0),
+            ("windlass.attempt.timed_out", job, 1.0),
+            ("windlass.job.reaped", job, 1.0),
+            ("windlass.reaper.requeued", "", 1.0),
+            ("windlass.attempt.completed", job, 1.0),
+        ],
+    )
+    .await;
+}
+
 /// A store whose next calls of these commands fail.
 #[derive(Debug)]
-struct Failing {
-    inner: MemoryStore,
-    acquires: AtomicUsize,
-    settlements: AtomicUsize,
+pub(crate) struct Failing {
+    pub(crate) inner: MemoryStore,
+    pub(crate) acquires: AtomicUsize,
+    pub(crate) settlements: AtomicUsize,
 }
 
 impl Decorator for Failing {
@@ -284,7 +344,7 @@ async fn errors_of_the_store_and_the_worker_are_counted() {
 
 /// A notifier whose calls all fail.
 #[derive(Debug)]
-struct Broken;
+pub(crate) struct Broken;
 
 fn broken<T>() -> BoxFuture<'static, windlass::Result<T>> {
     Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "the notifier is down")) })

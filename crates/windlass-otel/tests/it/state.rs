@@ -18,8 +18,9 @@ use crate::jobs::{Label, Order, Pack};
 /// Environment variable of the processes.
 const FILE: &str = "WINDLASS_TEST_STATE_FILE";
 
-/// What a process prints when it reports nothing.
-const NOTHING: &str = "nothing";
+/// What a process prints before each gauge, and after the last one.
+const GAUGE: &str = "gauge: ";
+const END: &str = "no more gauges";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_three_processes_reports_each_gauge() {
@@ -28,21 +29,48 @@ async fn one_of_three_processes_reports_each_gauge() {
     let client = Client::new(sqlite::open(&file).await.unwrap());
     client.start_many((0..3).map(|number| plan(Label { number }))).await.unwrap();
     let mut children: Vec<Child> = (0..3).map(|_| process(file.to_str().unwrap())).collect();
-    let mut lines = Vec::new();
+    // The series of each process.
+    let mut reports = Vec::new();
     for child in &mut children {
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut report = Vec::new();
         loop {
             let line = output.next_line().await.unwrap().expect("the process prints its gauges");
-            if let Some(line) = line.strip_prefix("gauges: ") {
-                lines.push(line.to_owned());
+            // The test runner prints before the first line.
+            if line.ends_with(END) {
                 break;
             }
+            if let Some((_, gauge)) = line.split_once(GAUGE) {
+                report.push(gauge.to_owned());
+            }
         }
+        report.sort();
+        reports.push(report);
         child.stdout = Some(output.into_inner().into_inner());
     }
-    lines.sort();
-    let reported = "windlass_state_jobs{messaging_destination_name=\"label\",windlass_status=\"pending\"} 3";
-    assert_eq!(lines, [NOTHING, NOTHING, reported]);
+    reports.sort();
+    let statuses =
+        [("blocked", 0), ("cancelled", 0), ("completed", 0), ("failed", 0), ("pending", 3), ("running", 0)];
+    let jobs = statuses.map(|(status, jobs)| {
+        format!(
+            "windlass_state_jobs{{messaging_destination_name=\"label\",windlass_status=\"{status}\"}} {jobs}"
+        )
+    });
+    let label = "{messaging_destination_name=\"label\"}";
+    let mut expected = vec![
+        format!("windlass_state_blocked_by_failed{label} 0"),
+        format!("windlass_state_expired_leases{label} 0"),
+        format!("windlass_state_oldest_ready_age_seconds{label}"),
+        format!("windlass_state_paused{label} 0"),
+        "windlass_state_reporter 1".to_owned(),
+    ];
+    expected.extend(jobs);
+    expected.sort();
+    assert_eq!(
+        reports,
+        [Vec::new(), Vec::new(), expected],
+        "one process reports each gauge, the others none"
+    );
     for mut child in children {
         drop(child.stdin.take());
         assert!(child.wait().await.unwrap().success());
@@ -60,9 +88,12 @@ async fn reporting_process() {
     let gauges = telemetry.watch_state(&client);
     gauges.decided().await;
     let text = prometheus.text().unwrap();
-    let found =
-        text.lines().find(|line| line.starts_with("windlass_state_jobs") && line.contains("\"pending\""));
-    println!("gauges: {}", found.unwrap_or(NOTHING));
+    for line in text.lines().filter(|line| line.starts_with("windlass_state_")) {
+        // The age differs from run to run.
+        let is_age = line.starts_with("windlass_state_oldest_ready_age_seconds");
+        println!("{GAUGE}{}", if is_age { line.split(' ').next().unwrap() } else { line });
+    }
+    println!("{END}");
     let mut input = String::new();
     tokio::io::stdin().read_to_string(&mut input).await.unwrap();
 }
@@ -139,6 +170,65 @@ async fn a_query_is_cheap_with_many_jobs() {
     assert!(prometheus.text().unwrap().contains(&expected), "{}", prometheus.text().unwrap());
     drop(gauges);
     client.close().await.unwrap();
+}
+
+/// A store that takes long to count.
+#[derive(Debug)]
+struct Slow(MemoryStore);
+
+impl Decorator for Slow {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    fn call(&self, command: command::Command) -> BoxFuture<'_, windlass::Result<command::Reply>> {
+        Box::pin(async move {
+            if let command::Command::Count(_) = command {
+                tokio::time::sleep(Duration::from_secs(9)).await; // tidy: time is paused
+            }
+            self.forward(command).await
+        })
+    }
+}
+
+/// A reading is shown for 30 s from its start.
+#[tokio::test(start_paused = true)]
+async fn gauges_of_a_slow_store_are_shown_without_interruption() {
+    let client = windlass::Client::new(Slow(MemoryStore::new()));
+    let prometheus = Prometheus::new().unwrap();
+    let gauges = Telemetry::new().metrics(prometheus.meter_provider()).watch_state(&client);
+    assert!(gauges.decided().await);
+    for second in 0..120 {
+        assert!(gauges.is_leader(), "after {second} s");
+        tokio::time::sleep(Duration::from_secs(1)).await; // tidy: time is paused
+    }
+    gauges.stop().await;
+}
+
+/// Time is paused, and the store's clock is not: the lock does not expire, so it must be released.
+#[tokio::test(start_paused = true)]
+async fn another_process_takes_over_when_the_leader_stops() {
+    let store = Arc::new(MemoryStore::new());
+    let process = || {
+        let prometheus = Prometheus::new().unwrap();
+        let telemetry = Telemetry::new().metrics(prometheus.meter_provider());
+        let client = windlass::Client::<MemoryStore>::builder(Arc::clone(&store)).build();
+        let gauges = telemetry.watch_state(&client);
+        (prometheus, gauges)
+    };
+    let reports = |prometheus: &Prometheus| prometheus.text().unwrap().contains("windlass_state_reporter 1");
+    let (first, stopped) = process();
+    assert!(stopped.decided().await && reports(&first));
+    let (second, left) = process();
+    assert!(!left.decided().await && !reports(&second));
+    stopped.stop().await;
+    assert!(!reports(&first));
+    tokio::time::sleep(Duration::from_secs(16)).await; // tidy: time is paused
+    assert!(left.is_leader() && reports(&second) && !reports(&first));
+    left.stop().await;
+    assert!(!reports(&second));
 }
 
 /// A store that cannot count.

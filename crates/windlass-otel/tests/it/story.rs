@@ -22,33 +22,36 @@ use crate::receiver::{Wire, flush, providers, receive};
 const FILE: &str = "WINDLASS_TEST_FILE";
 const ENDPOINT: &str = "WINDLASS_TEST_ENDPOINT";
 const ROLE: &str = "WINDLASS_TEST_ROLE";
+const WIRE: &str = "WINDLASS_TEST_WIRE";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chain_across_processes_is_one_readable_tree() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("jobs.db");
-    let (received, endpoint) = receive(Wire::Grpc).await;
-    let (traces, metrics) = providers(Wire::Grpc, &endpoint, "api");
-    let store = sqlite::open(&file).await.unwrap();
-    let client = Client::builder(store).observer(Telemetry::new().traces(&traces)).build();
-    let children = ["worker-1", "worker-2"].map(|role| process(role, file.to_str().unwrap(), &endpoint));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let router =
-        Router::new().route("/orders", post(take_order)).with_state((client.clone(), traces.clone()));
-    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    let mut request = TcpStream::connect(address).await.unwrap();
-    let text = "POST /orders HTTP/1.1\r\nhost: test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-    request.write_all(text.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    request.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("shipped with label 7"), "{answer}");
-    server.abort();
-    for child in children {
-        stop(child).await;
-    }
-    flush(traces, metrics).await;
-    let golden = "
+    for wire in [Wire::Grpc, Wire::Http] {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("jobs.db");
+        let (received, endpoint) = receive(wire).await;
+        let (traces, metrics) = providers(wire, &endpoint, "api");
+        let store = sqlite::open(&file).await.unwrap();
+        let client = Client::builder(store).observer(Telemetry::new().traces(&traces)).build();
+        let children =
+            ["worker-1", "worker-2"].map(|role| process(role, wire, file.to_str().unwrap(), &endpoint));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router =
+            Router::new().route("/orders", post(take_order)).with_state((client.clone(), traces.clone()));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let mut request = TcpStream::connect(address).await.unwrap();
+        let text = "POST /orders HTTP/1.1\r\nhost: test\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        request.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        request.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("shipped with label 7"), "{answer}");
+        server.abort();
+        for child in children {
+            stop(child).await;
+        }
+        flush(traces, metrics).await;
+        let golden = "
 POST /orders (server) [api]
   create chain order (producer) [api]
     create order (producer) [api]
@@ -65,8 +68,9 @@ POST /orders (server) [api]
       process ship (consumer) [worker-2]
     close chain order (internal) [worker-2]
 ";
-    let drawing = received.draw(true);
-    assert_eq!(drawing.trim(), golden.trim(), "\n{drawing}");
+        let drawing = received.draw(true);
+        assert_eq!(drawing.trim(), golden.trim(), "\n{drawing}");
+    }
 }
 
 /// Starts an order in a span of the server, and waits for its end.
@@ -86,7 +90,8 @@ async fn take_order(State((client, traces)): State<(Client, SdkTracerProvider)>)
 async fn worker_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let variable = |name| std::env::var(name).unwrap();
-    let (traces, metrics) = providers(Wire::Grpc, &variable(ENDPOINT), &role);
+    let wire = if variable(WIRE) == format!("{:?}", Wire::Http) { Wire::Http } else { Wire::Grpc };
+    let (traces, metrics) = providers(wire, &variable(ENDPOINT), &role);
     let store = sqlite::open(variable(FILE)).await.unwrap();
     let telemetry = Telemetry::new().traces(&traces).metrics(&metrics);
     let client = Client::builder(store).observer(telemetry).build();
@@ -102,10 +107,10 @@ async fn worker_process() {
     flush(traces, metrics).await;
 }
 
-fn process(role: &str, file: &str, endpoint: &str) -> Child {
+fn process(role: &str, wire: Wire, file: &str, endpoint: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["story::worker_process", "--exact", "--nocapture"]);
-    command.env(ROLE, role).env(FILE, file).env(ENDPOINT, endpoint);
+    command.env(ROLE, role).env(WIRE, format!("{wire:?}")).env(FILE, file).env(ENDPOINT, endpoint);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap()
 }
 

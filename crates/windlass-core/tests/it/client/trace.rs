@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use windlass_core::{
-    About, BlockersFound, ChainId, Client, Event, MemoryStore, Observer, TraceContext, Traced, next, plan,
+    About, BlockersFound, ChainId, Client, ErrorKind, Event, MemoryStore, NotWritten, Observer, TraceContext,
+    Traced, next, plan,
 };
 
 use super::{Approve, Report, Seen, Ship, mail};
@@ -17,6 +18,8 @@ type Contexts = Vec<(ChainId, String)>;
 struct Tracer {
     asked: Arc<Mutex<Vec<String>>>,
     rolled_back: Arc<Mutex<Vec<String>>>,
+    /// Why the items were not written.
+    reasons: Arc<Mutex<Vec<NotWritten>>>,
     unreported: Arc<Mutex<Vec<String>>>,
     is_off: Arc<AtomicBool>,
     silent: bool,
@@ -37,8 +40,9 @@ impl Observer for Tracer {
         (!self.silent).then(|| TraceContext::new(format!("{}-{}", name(traced, about), asked.len())).unwrap())
     }
 
-    fn rolled_back(&self, traced: Traced, about: &About) {
+    fn rolled_back(&self, traced: Traced, about: &About, why: NotWritten) {
         self.rolled_back.lock().unwrap().push(name(traced, about));
+        self.reasons.lock().unwrap().push(why);
     }
 
     fn find_blockers(&self, about: &About) -> Option<BlockersFound> {
@@ -62,6 +66,10 @@ impl Tracer {
 
     fn rolled_back(&self) -> Vec<String> {
         std::mem::take(&mut self.rolled_back.lock().unwrap())
+    }
+
+    fn reasons(&self) -> Vec<NotWritten> {
+        std::mem::take(&mut self.reasons.lock().unwrap())
     }
 }
 
@@ -145,8 +153,17 @@ async fn an_unwritten_context_is_reported() {
         .await
         .unwrap();
     assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"], "one of two");
+    assert_eq!(tracer.reasons(), [NotWritten::Existed; 4]);
     client.start(mail()).max_attempts(0).await.unwrap_err();
     assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"], "it is refused");
+    client.start_many([plan(mail()).max_attempts(0)]).await.unwrap_err();
+    let chain = client.start(Approve { order: 1 }).await.unwrap();
+    let step = client.step(chain).await.unwrap().of::<Approve>().unwrap();
+    step.then(next(Ship { order: 1 }).id(chain.id().first_job())).await.unwrap_err();
+    assert_eq!(tracer.reasons(), [NotWritten::Failed(ErrorKind::Invalid); 5]);
+    client.close().await.unwrap();
+    client.start(mail()).await.unwrap_err();
+    assert_eq!(tracer.reasons(), [NotWritten::Failed(ErrorKind::Closed); 2]);
 }
 
 #[tokio::test]
@@ -160,6 +177,7 @@ async fn a_rollback_is_reported() {
     assert_eq!(tracer.rolled_back(), ["chain:mail", "job:mail"]);
     drop(tx);
     assert_eq!(tracer.rolled_back(), ["chain:approve", "job:approve"]);
+    assert_eq!(tracer.reasons(), [NotWritten::RolledBack; 4]);
     let mut tx = client.begin().await.unwrap();
     tx.start(mail()).await.unwrap();
     tx.commit().await.unwrap();

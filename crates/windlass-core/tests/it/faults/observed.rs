@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use windlass_core::command::Outcome;
 use windlass_core::{
     About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, ChainId, Client, Closing, Ctx, Data, Done,
-    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, Observer, Stage, StoreCall,
-    TraceContext, Traced, Worker, WorkerId, plan,
+    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, NotWritten, Observer, Stage,
+    StoreCall, TraceContext, Traced, Worker, WorkerId, plan,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -43,8 +43,8 @@ impl Observer for Recorder {
         Some(TraceContext::new("context").unwrap())
     }
 
-    fn rolled_back(&self, traced: Traced, _: &About) {
-        self.line(format!("rolled back {traced:?}"));
+    fn rolled_back(&self, traced: Traced, _: &About, why: NotWritten) {
+        self.line(format!("not written {traced:?}: {why:?}"));
     }
 
     fn existed(&self, traced: Traced, _: &About, _: ChainId, _: Option<&TraceContext>) {
@@ -196,6 +196,42 @@ async fn a_caller_that_stops_waiting_is_reported_to_the_tracer() {
         timeout(TIMEOUT / 10, client.start_many([plan(task("x"))])).await.unwrap_err();
         assert_eq!(recorder.take(), ["unreported Chain", "unreported Job"]);
     }
+}
+
+/// The store may have executed the command, although it did not answer.
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_is_not_reported_as_rolled_back() {
+    let (store, recorder, client) = observed();
+    let chain = client.start(task("x")).await.unwrap();
+    recorder.take();
+    store.break_all(&["create", "complete_from_outside"], &Fault::LosesReply);
+    client.start(task("x")).await.unwrap_err();
+    assert_eq!(recorder.take(), ["unreported Chain", "unreported Job"]);
+    client.start_many([plan(task("x"))]).await.unwrap_err();
+    assert_eq!(recorder.take(), ["unreported Chain", "unreported Job"]);
+    let step = client.step(chain).await.unwrap().of::<Task>().unwrap();
+    step.done(String::new()).start(plan(task("carried"))).await.unwrap_err();
+    assert_eq!(recorder.take(), ["unreported Chain", "unreported Job"]);
+    store.clear_faults();
+    store.fault("commit", Fault::LosesReply, 1);
+    let mut tx = client.begin().await.unwrap();
+    tx.start(task("x")).await.unwrap();
+    tx.commit().await.unwrap_err();
+    assert_eq!(recorder.take(), ["unreported Chain", "unreported Job"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_was_denied_is_reported_with_the_kind_of_error() {
+    let (store, recorder, client) = observed();
+    store.break_all(&["create"], &Fault::IsDenied);
+    let denied = ["not written Chain: Failed(AccessDenied)", "not written Job: Failed(AccessDenied)"];
+    client.start(task("x")).await.unwrap_err();
+    assert_eq!(recorder.take(), denied);
+    client.start_many([plan(task("x"))]).await.unwrap_err();
+    assert_eq!(recorder.take(), denied);
+    store.break_all(&["create"], &Fault::IsBusy);
+    client.start_many([plan(task("x"))]).await.unwrap_err();
+    assert_eq!(recorder.take(), ["not written Chain: Failed(Busy)", "not written Job: Failed(Busy)"]);
 }
 
 /// Completes, and starts a chain with a key.

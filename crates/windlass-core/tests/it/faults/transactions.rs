@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use windlass_core::schedule::Every;
 use windlass_core::{
     About, AnyAttempt, Attempt, BoxFuture, Client, Closing, Data, Done, Event, Hooks, InTx, MemoryTx,
-    Observer, Status, TraceContext, Traced, Transactional, Worker,
+    NotWritten, Observer, Status, TraceContext, Traced, Transactional, Worker,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -65,7 +65,7 @@ impl Observer for Tracer {
         None
     }
 
-    fn rolled_back(&self, _: Traced, _: &About) {
+    fn rolled_back(&self, _: Traced, _: &About, _: NotWritten) {
         self.rolled_back.fetch_add(1, Ordering::SeqCst);
     }
 }
