@@ -1,5 +1,7 @@
 //! Calls observers and publishes hints. Neither a panicking observer nor a slow notifier affects the caller.
 
+mod observers;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
+use self::observers::{Observers, each, each_on, is_on, reads};
 use super::blockers::Blockers;
 use super::closing::{Closing, Closings};
 use super::dependents::Dependents;
@@ -20,20 +23,16 @@ use super::interest::{Interest, Watching};
 use super::join::{AcquireSource, PendingAcquire};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
-use super::trace::RequestedJob;
-use crate::command::{Acquire, CreateAndAcquire, Existing, NewChain, Request};
+use crate::command::{Acquire, CreateAndAcquire, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
-use crate::name::{ErrorText, TraceContext, TypeName};
+use crate::name::{ErrorText, TypeName};
 use crate::notifier::{Hint, Notifier, Reach, Subscription, Topic};
-use crate::observer::{
-    About, Activity, AttemptScope, BatchEnd, BatchStart, Event, Frequent, NotWritten, Observer, StoreCall,
-    Traced,
-};
+use crate::observer::{About, Activity, Event, Frequent, Observer, StoreCall};
 use crate::record::ClosedAs;
 use crate::store::AnyStore;
 use crate::time::Timestamp;
-use crate::worker::{Few, catch_panic};
+use crate::worker::catch_panic;
 
 /// The maximum number of hints that wait to be published. Further hints are dropped, which is allowed: hints
 /// are lossy.
@@ -218,32 +217,6 @@ impl Dispatcher {
         reply
     }
 
-    /// Returns the scopes of an attempt that starts now.
-    pub(crate) fn attempt(&self, about: &About) -> Few<Box<dyn AttemptScope>> {
-        let mut scopes = Few::default();
-        if REMOVED {
-            return scopes;
-        }
-        each_on(&self.added, |observer| scopes.extend(observer.attempt(about)));
-        scopes
-    }
-
-    /// Notifies the observers of a call that starts several chains. The returned guard must be ended with the call.
-    pub(super) fn batch(&self, chains: &[NewChain]) -> BatchGuard {
-        let mut ends = Vec::new();
-        if let [first, _, ..] = chains
-            && self.is_measured()
-        {
-            let chain_type = &first.job.job_type;
-            let is_one_type = chains.iter().all(|new| new.job.job_type == *chain_type);
-            let traces = chains.iter().filter_map(|new| new.trace.as_ref()).collect();
-            let chain_type = is_one_type.then_some(chain_type);
-            let batch = BatchStart { chains: chains.len(), chain_type, traces };
-            each_on(&self.added, |observer| ends.extend(observer.batch(&batch)));
-        }
-        BatchGuard(ends)
-    }
-
     /// Passes an event to the observers and publishes it to subscribers.
     pub(crate) fn observe(&self, event: &Event) {
         let is_watched = self.is_watched();
@@ -326,38 +299,6 @@ impl Dispatcher {
     /// Notes that a chain closed or was retried, which a schedule may have started.
     pub(super) fn run_changed(&self, chain: ChainId) {
         self.closed_runs.note(chain);
-    }
-
-    /// Returns the first trace context that an observer returns. Calls every observer, so that each can begin
-    /// its own span.
-    pub(super) fn trace_context(&self, traced: Traced, about: &About) -> Option<TraceContext> {
-        let mut answer = None;
-        each(&self.added, |observer| {
-            let context = observer.trace_context(traced, about);
-            answer = answer.take().or(context);
-        });
-        answer
-    }
-
-    /// Notifies the observers that the items they were asked about were not written, or, without a reason, that it is
-    /// unknown whether they were.
-    pub(super) fn untrace(&self, job: &RequestedJob, why: Option<NotWritten>) {
-        let Some(why) = why else { return self.unreported(job) };
-        job.each(|traced, about| each(&self.added, |observer| observer.rolled_back(traced, about, why)));
-    }
-
-    /// Notifies the observers that the items they were asked about were not written, because a chain with the same key
-    /// exists.
-    pub(super) fn existed(&self, job: &RequestedJob, existing: &Existing) {
-        let (chain, trace) = (existing.chain, existing.trace.as_ref());
-        job.each(|traced, about| {
-            each(&self.added, |observer| observer.existed(traced, about, chain, trace));
-        });
-    }
-
-    /// Notifies the observers that no event will report the items they were asked about.
-    pub(super) fn unreported(&self, job: &RequestedJob) {
-        job.each(|traced, about| each(&self.added, |observer| observer.unreported(traced, about)));
     }
 
     /// Publishes hints in the background, in order. Call this only after the commit.
@@ -510,27 +451,6 @@ impl Dispatcher {
     }
 }
 
-/// Ends what the observers began for a call that starts several chains.
-#[must_use = "the observers must learn how the call ended"]
-pub(super) struct BatchGuard(Vec<BatchEnd>);
-
-impl BatchGuard {
-    pub(super) fn end(mut self, error: Option<ErrorKind>) {
-        for end in self.0.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| end(error)));
-        }
-    }
-}
-
-/// The caller has stopped waiting. What the observers have captured may panic when it is dropped.
-impl Drop for BatchGuard {
-    fn drop(&mut self) {
-        for end in self.0.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(end)));
-        }
-    }
-}
-
 /// The latest failure of each call to the notifier that was reported. While a notifier cannot connect, every hint
 /// fails for the same reason: one report a minute is enough.
 #[derive(Debug, Default)]
@@ -584,31 +504,5 @@ async fn publish(
                 each(&observers, |observer| observer.observe(&event));
             }
         }
-    }
-}
-
-type Observers = Arc<[Arc<dyn Observer>]>;
-
-/// Whether an observer wants events. An observer that panics here counts as on: its other panics are caught too.
-fn is_on(observer: &Arc<dyn Observer>) -> bool {
-    catch_unwind(AssertUnwindSafe(|| observer.is_on())).unwrap_or(true)
-}
-
-/// Whether an observer reads this event.
-fn reads(observer: &Arc<dyn Observer>, event: Frequent) -> bool {
-    catch_unwind(AssertUnwindSafe(|| observer.wants(event))).unwrap_or(true)
-}
-
-/// Calls each observer that wants events.
-fn each_on(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {
-    for observer in observers.iter().filter(|observer| is_on(observer)) {
-        let _ = catch_unwind(AssertUnwindSafe(|| call(&**observer)));
-    }
-}
-
-/// Calls each observer. A panicking observer is ignored.
-fn each(observers: &Observers, mut call: impl FnMut(&dyn Observer)) {
-    for observer in observers.iter() {
-        let _ = catch_unwind(AssertUnwindSafe(|| call(&**observer)));
     }
 }
