@@ -33,7 +33,9 @@ async fn random_commands_get_the_replies_of_the_model() {
         reopened += fixture.reopened.load(Ordering::Relaxed);
         let largest = fixture.largest_journal.load(Ordering::Relaxed);
         println!("seed {seed}: the largest journal had {largest} bytes");
-        assert_eq!(largest > RESERVED_FROM_BYTES, compact_at_bytes > RESERVED_FROM_BYTES);
+        // In a full run, so much is stored that even the journals of frequent compactions become larger.
+        let has_room = compact_at_bytes > RESERVED_FROM_BYTES || is_full_run();
+        assert_eq!(largest > RESERVED_FROM_BYTES, has_room, "seed {seed}");
     }
     println!("{tally}\nopened again {reopened} times");
     tally.assert_thorough(Capabilities::all());
