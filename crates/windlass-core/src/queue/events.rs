@@ -13,7 +13,7 @@ use crate::id::WorkerId;
 use crate::name::TypeName;
 use crate::notifier::{Hint, Signal, Subscription};
 use crate::payload::Payload;
-use crate::record::{ChainRecord, JobRecord};
+use crate::record::{AttemptEnd, ChainRecord, JobRecord};
 use crate::store::{AnyStore, BoxFuture};
 
 /// An event of a queue.
@@ -113,17 +113,6 @@ pub enum FailureKind {
     Unknown,
 }
 
-impl FailureKind {
-    fn of(job: &JobRecord) -> Self {
-        let is_last = job.max_attempts.is_some_and(|max| job.attempt >= max);
-        match &job.error {
-            Some(error) if error.as_str() == LEASE_EXPIRED => Self::Expired,
-            _ if is_last => Self::Exhausted,
-            _ => Self::Fatal,
-        }
-    }
-}
-
 impl<P, O> Queue<P, O> {
     /// Subscribes to the events of this queue from now on.
     ///
@@ -221,7 +210,11 @@ impl Reader {
             EventKind::Completed | EventKind::Failed => {
                 // The message has neither the result nor the payload: notifiers limit its size.
                 match (self.record(&message).await, self.id(&mut message).await) {
-                    (Ok(record), Ok(id)) => of_closed(message, id?, record.map(|record| record.latest)),
+                    (Ok(record), Ok(id)) => {
+                        let id = id?;
+                        let closed = self.closed(message, id, record.map(|record| record.latest)).await;
+                        closed.unwrap_or(QueueEvent::Missed { count: 1 })
+                    }
                     _ => QueueEvent::Missed { count: 1 },
                 }
             }
@@ -245,6 +238,36 @@ impl Reader {
         Ok(record.key.map(|key| key.key.as_str().to_owned()))
     }
 
+    /// Converts an event message about a job that has closed, and which is stored like this.
+    async fn closed(&self, message: EventMessage, id: String, job: Option<JobRecord>) -> Result<QueueEvent> {
+        if matches!(message.what, EventKind::Completed) {
+            return Ok(QueueEvent::Completed { id, result: job.and_then(|job| job.output) });
+        }
+        let error = message.error.unwrap_or_default();
+        let kind = match &job {
+            Some(job) => self.failure(job).await?,
+            None => FailureKind::Unknown,
+        };
+        Ok(QueueEvent::Failed { id, error, kind, payload: job.map(|job| job.input) })
+    }
+
+    /// Returns why a job failed permanently.
+    async fn failure(&self, job: &JobRecord) -> Result<FailureKind> {
+        let is_last = job.max_attempts.is_some_and(|max| job.attempt >= max);
+        match &job.error {
+            Some(error) if error.as_str() == LEASE_EXPIRED => return Ok(FailureKind::Expired),
+            _ if !is_last => return Ok(FailureKind::Fatal),
+            _ => {}
+        }
+        // The handler may have returned an error that must not be retried, and the job may have been failed from outside.
+        // Only the record of the attempt shows that.
+        let attempts = answered(self.client.attempts(job.id)).await?;
+        Ok(match attempts.last().map(|attempt| attempt.end) {
+            Some(AttemptEnd::Failed | AttemptEnd::Displaced) => FailureKind::Fatal,
+            _ => FailureKind::Exhausted,
+        })
+    }
+
     /// Queries the job that an event concerns.
     async fn record(&self, message: &EventMessage) -> Result<Option<ChainRecord>> {
         match message.chain {
@@ -266,16 +289,6 @@ fn of_job(message: EventMessage, id: String) -> Option<QueueEvent> {
         EventKind::Released | EventKind::Rescheduled | EventKind::Reopened => QueueEvent::Requeued { id },
         _ => return None,
     })
-}
-
-/// Converts an event message about a job that has closed, and which is stored like this.
-fn of_closed(message: EventMessage, id: String, job: Option<JobRecord>) -> QueueEvent {
-    if matches!(message.what, EventKind::Completed) {
-        return QueueEvent::Completed { id, result: job.and_then(|job| job.output) };
-    }
-    let error = message.error.unwrap_or_default();
-    let kind = job.as_ref().map_or(FailureKind::Unknown, FailureKind::of);
-    QueueEvent::Failed { id, error, kind, payload: job.map(|job| job.input) }
 }
 
 impl fmt::Debug for Events {

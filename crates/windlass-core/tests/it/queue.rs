@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use windlass_core::command::{Count, Types};
-use windlass_core::queue::{Enqueued, Events, Item, QueueEvent};
+use windlass_core::queue::{Enqueued, Events, FailureKind, Item, QueueEvent};
 use windlass_core::{
     BoxError, BoxFuture, Capabilities, Capability, Client, Decorator, Error, ErrorKind, Event, Hint,
-    InProcessNotifier, ManualClock, MemoryStore, Millis, Notifier, Observer, Publisher, Queue, Reaper,
-    Result, RunningReaper, Store, Subscription, Topic, TypeName, Worker,
+    InProcessNotifier, Key, ManualClock, MemoryStore, Millis, Notifier, Observer, Publisher, Queue, Reaper,
+    Result, RunningReaper, Store, Subscription, Target, Topic, TypeName, Worker,
 };
 
 use crate::faults::RuntimeClock;
@@ -125,6 +125,28 @@ async fn events_are_a_stream_that_ends_with_the_notifier() {
     assert_eq!(events.next().await, None);
     assert_eq!(events.next().await, None, "and stays so");
     assert_eq!(queue.events().await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// The stream queries the store when it is read.
+#[tokio::test]
+async fn the_reason_of_a_failure_is_unknown_once_the_job_is_deleted() {
+    async fn fail(_: Item<u64>) -> Result<u64, BoxError> {
+        Err("broken".into())
+    }
+    let client = Client::new(MemoryStore::new());
+    let queue = client.queue::<u64, u64>("numbers").attempts(1).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    let consumer = queue.consume(fail).concurrency(1).await.unwrap();
+    queue.enqueue_and_wait("a", 1).await.unwrap_err();
+    consumer.stop(TIMEOUT).await;
+    client.delete(vec![Target::Key(queue.name().clone(), Key::new("a").unwrap())]).await.unwrap();
+    let failed = loop {
+        if let failed @ QueueEvent::Failed { .. } = next(&mut events).await {
+            break failed;
+        }
+    };
+    let (id, error) = ("a".to_owned(), "broken".to_owned());
+    assert_eq!(failed, QueueEvent::Failed { id, error, kind: FailureKind::Unknown, payload: None });
 }
 
 /// This applies to a queue with its own consumer and to one of several that a worker handles.

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 use windlass_core::command::Outcome;
 use windlass_core::{
     About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, ChainId, Client, Closing, Ctx, Data, Done,
-    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, NotWritten, Observer, Stage,
-    StoreCall, TraceContext, Traced, Worker, WorkerId, plan,
+    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, NotWritten, Observer, Reaper,
+    Stage, StoreCall, TraceContext, Traced, Worker, WorkerId, plan,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -341,6 +341,24 @@ async fn a_chain_that_a_transaction_carries_and_that_exists_is_reported_to_the_t
     let lines = recorder.take();
     let existed: Vec<_> = lines.iter().filter(|line| line.starts_with("existed")).collect();
     assert_eq!(existed, ["existed Chain", "existed Job"], "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reaper_that_fails_is_reported_and_leads_again() {
+    let (store, recorder, seen) = (Faulty::default(), Recorder::default(), Seen::default());
+    let client = Client::builder(store.clone()).observer(recorder.clone()).observer(seen.clone()).build();
+    store.break_all(&["reap"], &Fault::IsDenied);
+    let reaper = Reaper::new(&client).start().await.unwrap();
+    pass(MINUTE).await;
+    assert!(!reaper.is_leader());
+    assert!(recorder.failed.lock().unwrap().contains(&("reap", ErrorKind::AccessDenied)));
+    let is_failure =
+        |event: &Event| matches!(event, Event::StoreFailed("reap", why) if !why.as_str().is_empty());
+    assert!(seen.count(is_failure) > 0);
+    store.clear_faults();
+    pass(5 * MINUTE).await;
+    assert!(reaper.is_leader());
+    reaper.stop().await;
 }
 
 /// While the store is down, each failed chain would fail to be queried for the same reason.

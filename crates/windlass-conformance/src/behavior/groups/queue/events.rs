@@ -1,7 +1,7 @@
 //! Events of queues.
 
 use windlass_core::queue::{Events, Executed, FailureKind, QueueEvent};
-use windlass_core::{Capability, Client, Payload};
+use windlass_core::{Capability, Client, Fatal, Payload};
 
 use super::prelude::*;
 use crate::behavior::scene::Shared;
@@ -21,6 +21,13 @@ pub(super) fn cases<S: Store>() -> Vec<Behavior<S>> {
             ["RE06", "issue: stalled, requeued"],
             [Need::Hints],
             stalled
+        ),
+        behavior!(
+            "queue.events.failures",
+            "The event of a failed job says why there is no further attempt.",
+            ["issue: the kind of a failure"],
+            [Need::Hints],
+            failures
         ),
         behavior!(
             "queue.events.trouble",
@@ -122,6 +129,34 @@ async fn stalled<S: Store>(scene: Scene<S>) {
         QueueEvent::Requeued { id },
     ];
     assert_eq!(next(&scene, &mut events, 4).await, expected);
+}
+
+async fn failures<S: Store>(scene: Scene<S>) {
+    let queue = texts(&scene).attempts(1).build().unwrap();
+    let mut events = queue.events().await.unwrap();
+    queue.enqueue("expired", "x".to_owned()).await.unwrap();
+    take_and_die(&scene, &queue, Duration::from_millis(50)).await;
+    let handler = |item: Item<String>| async move {
+        match item.id() {
+            "fatal" => Err(BoxError::from(Fatal::new("broken"))),
+            "exhausted" => Err("broken".into()),
+            _ => Ok(String::new()),
+        }
+    };
+    let consumer = queue.consume(handler).concurrency(1).poll(POLL).await.unwrap();
+    let mut failed = async || loop {
+        let event = scene.soon("a job fails", events.next()).await.unwrap();
+        if let QueueEvent::Failed { id, kind, payload, .. } = event {
+            return (id, kind, payload);
+        }
+    };
+    assert_eq!(failed().await, ("expired".to_owned(), FailureKind::Expired, text("x")));
+    // Both fail in the only allowed attempt.
+    for (id, kind) in [("fatal", FailureKind::Fatal), ("exhausted", FailureKind::Exhausted)] {
+        queue.enqueue(id, "x".to_owned()).await.unwrap();
+        assert_eq!(failed().await, (id.to_owned(), kind, text("x")));
+    }
+    scene.stop_consumers([consumer]).await;
 }
 
 async fn trouble<S: Store>(scene: Scene<S>) {
