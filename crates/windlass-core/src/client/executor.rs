@@ -23,7 +23,7 @@ pub(super) trait Executor: Send {
     /// Returns the dispatcher of the client.
     fn dispatcher(&self) -> &Dispatcher;
 
-    /// Sends a command. Retries it for about a second while another transaction has locked one of its rows.
+    /// Sends a command. Retries it up to 20 times, every 50 ms, while another transaction has locked one of its rows.
     fn execute<R: Repeat>(&mut self, request: &R) -> impl Future<Output = Result<R::Reply>> + Send {
         async {
             let mut retries = BusyRetries::new();

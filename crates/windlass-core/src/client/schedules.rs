@@ -295,7 +295,7 @@ impl Schedules<'_> {
         Ok((reply.schedules.pop().flatten(), reply.now))
     }
 
-    /// Sends a change, and repeats it for about a second while a row is locked.
+    /// Sends a change, and repeats it up to 20 times, every 50 ms, while a row is locked.
     async fn send(&mut self, change: ScheduleChange) -> Result<ScheduleChanged> {
         let mut retries = BusyRetries::new();
         loop {

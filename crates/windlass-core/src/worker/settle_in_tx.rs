@@ -112,7 +112,7 @@ async fn settle_and_commit<S: Transactional>(
     Ok(SettledInTx { settlement, settled, ripple, announcements: pending.take(), doubt })
 }
 
-/// Settles a job in a transaction. Retries for about a second while another transaction has locked a row that
+/// Settles a job in a transaction. Retries up to 20 times, every 50 ms, while another transaction has locked a row that
 /// the settlement needs.
 async fn settle<S: Transactional>(
     client: &Client<S>,
