@@ -19,7 +19,7 @@ pub(crate) use manage::{
 pub(crate) use run::{Bench, Completions, Demo, Man, Work};
 pub(crate) use schedule::{PutSchedule, ScheduleAction, ScheduleNames, Schedules};
 pub(crate) use serve::{CreateToken, RevokeToken, Serve, ServeAction, TokenAction};
-pub(crate) use start::{Enqueue, QueueResult, Start, StartOptions, Wait};
+pub(crate) use start::{Enqueue, JobOptions, QueueResult, Start, StartOptions, Wait};
 pub(crate) use value::{chain_id, duration, time};
 
 use crate::exit::{self, Code, Failure, Result};

@@ -9,6 +9,7 @@ mod input;
 mod logging;
 mod output;
 mod secret;
+mod shell;
 mod signal;
 mod store;
 mod trace;

@@ -85,6 +85,16 @@ impl StoreConfig {
         ]
     }
 
+    /// Returns a sentence that names the missing SQLite file or folder, if the store does not exist yet.
+    pub(crate) fn missing(&self) -> Option<String> {
+        let (kind, path) = match &self.store {
+            StoreUrl::File(path) => ("folder", self.file_options(path).folder()),
+            StoreUrl::Sqlite(path) => ("file", path.clone()),
+            StoreUrl::Memory | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => return None,
+        };
+        self.is_missing().then(|| format!("the store {kind} `{}` does not exist", path.display()))
+    }
+
     /// Whether the store does not exist yet. Checks only SQLite files and folders; other stores would need a connection.
     pub(crate) fn is_missing(&self) -> bool {
         match &self.store {
@@ -124,16 +134,10 @@ impl StoreConfig {
     /// Opens the store and its notifier. The observer receives the client's events.
     pub(crate) async fn open_with(&self, mode: OpenMode, observer: impl Observer) -> Result<Connection> {
         if mode == OpenMode::Existing
-            && let StoreUrl::Sqlite(path) | StoreUrl::File(path) = &self.store
-            && self.is_missing()
+            && let Some(missing) = self.missing()
         {
-            let kind = if matches!(self.store, StoreUrl::File(_)) { "folder" } else { "file" };
-            let path = path.display();
-            let text = format!(
-                "the store {kind} `{path}` does not exist: run `windlass start` or `windlass migrate`, or choose another \
-                 --store"
-            );
-            return Err(Failure::store(text));
+            let remedy = "run `windlass start` or `windlass migrate`, or choose another --store";
+            return Err(Failure::store(format!("{missing}: {remedy}")));
         }
         // Open the notifier first: if that fails, no SQLite file has been created.
         let other = match timeout(CONNECT_TIMEOUT, self.open_notifier()).await {

@@ -1,7 +1,8 @@
 //! The commands of the store contract as plain data: requests and replies.
 //!
-//! Every command takes many items, and its reply has one entry per item in the order of the request. The
-//! contract of a command is documented on the method of [`Store`](crate::Store) that executes it.
+//! A command that names items, such as chains or jobs, takes many of them, and its reply has one entry per item in the
+//! order of the request. A command that searches, such as [`Acquire`] or [`ListJobs`], returns what it finds. [`NextDue`],
+//! [`Count`], [`Beat`] and [`LeaderLock`] take no items. The contract of a command is documented on the method of [`Store`](crate::Store) that executes it.
 
 mod create;
 mod manage;

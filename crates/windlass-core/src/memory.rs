@@ -187,8 +187,9 @@ impl Shared {
             Err(_) => Err(Error::new(
                 ErrorKind::Busy,
                 format!(
-                    "an open transaction has blocked this write for more than {:?}: end the transaction, \
-                     or, if this task holds it, run the command in the transaction",
+                    "an open transaction has blocked this write for more than {:?}: end it; a task that has a \
+                     transaction open must send its commands through it, such as `tx.start(…)` after \
+                     `client.begin()`",
                     self.busy_timeout
                 ),
             )),

@@ -44,10 +44,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///
 /// - **Atomic.** A command takes effect completely or not at all. Concurrent commands behave as if they ran
 ///   one after the other.
-/// - **Batched.** A command takes many items in a fixed number of round trips, regardless of the number of items. The
-///   reply has one entry per item, in the order of the request. Items that concern the same chain, job or key take
-///   effect in that order: a later item sees the result of an earlier one. Consequences of the items (see
-///   [`Ripple`](crate::command::Ripple)) are processed last. An empty command returns an empty reply.
+/// - **Batched.** A command that names items takes many of them in a fixed number of round trips, regardless of their
+///   number. The reply has one entry per item, in the order of the request. Items that concern the same chain, job or
+///   key take effect in that order: a later item sees the result of an earlier one. Consequences of the items (see
+///   [`Ripple`](crate::command::Ripple)) are processed last. An empty command returns an empty reply. Commands that
+///   search return what they find. `NextDue`, `Count`, `Beat` and `LeaderLock` take no items.
 /// - **Independent items.** An item that is refused writes nothing, reports the reason, and does not affect
 ///   the other items.
 /// - **The store's clock decides.** A command takes effect at one point in time on the store's clock. No

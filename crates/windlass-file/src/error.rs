@@ -135,7 +135,7 @@ pub(crate) fn lock_timed_out(folder: &Path, timeout: Duration, holder: &str) -> 
     let text = format!(
         "no lock on the folder `{}` within {timeout:?}, because {holder} has it: if that process is stopped, continue or \
          end it; if it has a transaction open, end the transaction; a task that has one open must send its commands \
-         through it, with `client.in_tx`",
+         through it: `tx.start(…)` after `client.begin()`",
         folder.display()
     );
     Error::new(ErrorKind::Busy, text)

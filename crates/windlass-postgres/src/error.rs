@@ -111,8 +111,19 @@ pub fn pooled() -> Error {
 /// Returns the error for a connection that is lost or cannot be opened.
 #[must_use]
 pub fn unreachable(what: impl fmt::Display) -> Error {
-    let text = format!("PostgreSQL cannot be reached: {what}: check the address, and that the server runs");
+    let text = format!("{UNREACHABLE}: {what}: check the address, and that the server runs");
     Error::new(ErrorKind::Unavailable, text)
+}
+
+const UNREACHABLE: &str = "PostgreSQL cannot be reached";
+
+/// Adds the address to the error of a server that cannot be reached. The driver's message does not contain it.
+pub(crate) fn name_address(error: Error, address: &str) -> Error {
+    let text = error.to_string();
+    match text.strip_prefix(UNREACHABLE) {
+        Some(rest) => error.with_message(format!("{UNREACHABLE} at {address}{rest}")),
+        None => error,
+    }
 }
 
 /// Formats an error with its causes. tokio-postgres leaves them out of its own text.

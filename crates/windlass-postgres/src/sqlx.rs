@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::error::{from_sqlstate, no_connection, unreachable};
+use crate::error::{from_sqlstate, name_address, no_connection, unreachable};
 use crate::provider::{
     BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
 };
@@ -42,7 +42,8 @@ impl Sqlx {
         // PgBouncer refuses the parameter. It does not change how PostgreSQL 12 or later writes floats.
         let options = options.extra_float_digits(None);
         // Connect once without the pool: a pool retries until its timeout and then hides the cause.
-        let first = PgConnection::connect_with(&options).await.map_err(from_driver)?;
+        let first = PgConnection::connect_with(&options).await;
+        let first = first.map_err(|error| name_address(from_driver(error), &address(&options)))?;
         first.close().await.map_err(from_driver)?;
         let pool = Self::pool_options().acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options);
         Ok(Self { pool, owned: true })
@@ -328,6 +329,16 @@ fn row(row: &PgRow) -> sqlx::Result<Row> {
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
         job: None,
     })
+}
+
+/// Returns the server's address and the database, without the password.
+fn address(options: &PgConnectOptions) -> String {
+    let port = options.get_port();
+    let server = match options.get_socket() {
+        Some(directory) => format!("{}:{port}", directory.display()),
+        None => format!("{}:{port}", options.get_host()),
+    };
+    options.get_database().map_or(server.clone(), |database| format!("{server}/{database}"))
 }
 
 fn from_driver(error: sqlx::Error) -> Error {

@@ -12,12 +12,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_postgres::config::Host;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, SimpleQueryMessage, Socket};
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
-use crate::error::{from_sqlstate, no_connection, unreachable, with_causes};
+use crate::error::{from_sqlstate, name_address, no_connection, unreachable, with_causes};
 use crate::provider::{
     BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
 };
@@ -46,7 +47,7 @@ impl TokioPostgres {
         })?;
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
         let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
-        drop(pool.get().await.map_err(from_pool)?);
+        drop(pool.get().await.map_err(|error| name_address(from_pool(error), &address(&config)))?);
         Ok(Self { owned: true, ..Self::new(pool, config, NoTls) })
     }
 
@@ -408,6 +409,21 @@ fn row(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
         bytes: bytes.unwrap_or_default().into_iter().map(|bytes| bytes.map(Bytes::from)).collect(),
         job: None,
     })
+}
+
+/// Returns the servers' addresses and the database, without the password.
+fn address(config: &Config) -> String {
+    let ports = config.get_ports();
+    // One port applies to all hosts.
+    let port = |place: usize| ports.get(place).or(ports.first()).copied().unwrap_or(5432);
+    let host = |(place, host): (usize, &Host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(place)),
+        #[cfg(unix)]
+        Host::Unix(directory) => format!("{}:{}", directory.display(), port(place)),
+    };
+    let servers: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    let servers = servers.join(",");
+    config.get_dbname().map_or(servers.clone(), |database| format!("{servers}/{database}"))
 }
 
 fn from_pool(error: deadpool_postgres::PoolError) -> Error {

@@ -31,9 +31,11 @@ pub fn from_code(code: i32, message: &str) -> Error {
             ErrorKind::Unavailable,
             "check that the directory exists, that this user may write to it, and the limit of open files",
         ),
-        (_, 11 | 26) => {
-            (ErrorKind::Corrupt, "the file is damaged or not a database; restore it from a backup")
-        }
+        (_, 11) => (ErrorKind::Corrupt, "the file is damaged; restore it from a backup"),
+        (_, 26) => (
+            ErrorKind::Corrupt,
+            "the file is not a database, or damaged; check the path, or restore it from a backup",
+        ),
         (_, 13) => (
             ErrorKind::Unavailable,
             "the disk is full, or the file has reached its size limit; free some space",
@@ -50,7 +52,8 @@ pub fn write_timed_out(write_timeout: Duration) -> Error {
         ErrorKind::Busy,
         format!(
             "no write lock within {write_timeout:?}, because another transaction is open: end it; a task that has a \
-             transaction open must send its commands through it, with `client.in_tx`"
+             transaction open must send its commands through it: `tx.start(…)` after `client.begin()`, or \
+             `client.in_tx(&mut tx)` with a transaction of your own"
         ),
     )
 }

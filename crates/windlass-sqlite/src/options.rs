@@ -1,6 +1,6 @@
 //! Options for opening a store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -198,6 +198,10 @@ impl Options {
             ));
         }
         Ok(())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn check_path(&self) -> Result<()> {

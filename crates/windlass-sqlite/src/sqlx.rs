@@ -1,7 +1,7 @@
 //! The sqlx driver: the application's own pool and transactions.
 
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::Connection as Lent;
@@ -41,7 +41,8 @@ impl Sqlx {
         options.check_path()?;
         // Connect once outside the pool: a pool retries until its timeout and then does not report the cause.
         let first = options.writing().busy_timeout(options.write_timeout());
-        let first = SqliteConnection::connect_with(&first).await.map_err(while_opening)?;
+        let first = SqliteConnection::connect_with(&first).await;
+        let first = first.map_err(|error| while_opening(error, options.path()))?;
         first.close().await.map_err(from_driver)?;
         let pool = SqlitePoolOptions::new()
             .max_connections(1)
@@ -232,18 +233,19 @@ fn code(error: &dyn sqlx::error::DatabaseError) -> i32 {
     error.code().and_then(|code| code.parse().ok()).unwrap_or(0)
 }
 
-/// Converts the error of the first connection. If the file cannot be opened (`SQLITE_CANTOPEN`), the directory is missing
-/// or not accessible.
-fn while_opening(error: sqlx::Error) -> Error {
-    match error.as_database_error() {
-        Some(database) if code(database) & 0xff == 14 => {
-            let (message, code) = (database.message(), code(database));
+/// Converts the error of the first connection, and adds the path, which SQLite's message does not contain. If the file
+/// cannot be opened (`SQLITE_CANTOPEN`), the directory is missing or not accessible.
+fn while_opening(error: sqlx::Error, path: &Path) -> Error {
+    let Some(database) = error.as_database_error() else { return from_driver(error) };
+    let (code, message) = (code(database), format!("`{}`: {}", path.display(), database.message()));
+    let converted = match code & 0xff {
+        14 => {
             let remedy = "check that the directory exists, and that this user may write to it";
             Error::new(ErrorKind::AccessDenied, format!("SQLite: {message} ({code}): {remedy}"))
-                .with_inner(error)
         }
-        _ => from_driver(error),
-    }
+        _ => from_code(code, &message),
+    };
+    converted.with_inner(error)
 }
 
 fn from_driver(error: sqlx::Error) -> Error {

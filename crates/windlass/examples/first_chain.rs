@@ -51,5 +51,6 @@ async fn main() -> Result<(), BoxError> {
 
     println!("{}", client.wait(chain).await?);
     worker.stop(Duration::from_secs(10)).await;
+    client.close().await?;
     Ok(())
 }

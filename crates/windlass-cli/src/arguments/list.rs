@@ -4,7 +4,7 @@ use windlass::record::JobRecord;
 use windlass::time::Timestamp;
 use windlass::{ChainId, Status};
 
-use super::value::{chain_id, job_id, key, past_time, type_name};
+use super::value::{chain_id, key, past_time, type_name};
 
 /// List jobs, or show one with its attempts, blockers and chain
 #[derive(Args, Debug)]
@@ -12,11 +12,13 @@ use super::value::{chain_id, job_id, key, past_time, type_name};
 Examples:
   windlass jobs --status failed
   windlass jobs --type resize --since 2026-11-15 --limit 200 --json | jq .error
-  windlass jobs 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11")]
+  windlass jobs 019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11
+  windlass jobs --type thumbnails a.jpg")]
 pub(crate) struct Jobs {
-    /// Show the job with this id
-    #[arg(value_name = "ID", value_parser = job_id, conflicts_with_all = ["types", "statuses", "chain_types", "chain"])]
-    pub(crate) id: Option<windlass::JobId>,
+    /// Show the job with this id; with --type, the job with this id in the queue, or the latest job of the chain with
+    /// this key
+    #[arg(value_name = "ID", conflicts_with_all = ["statuses", "chain_types", "chain"])]
+    pub(crate) name: Option<String>,
 
     /// List only jobs of this type; can be repeated
     #[arg(long = "type", short = 't', value_name = "TYPE", value_parser = type_name)]

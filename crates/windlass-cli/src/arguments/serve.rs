@@ -7,7 +7,7 @@ use windlass::server::{RedactionPath, Role};
 
 use super::value::duration;
 
-/// Serve an HTTP API, or manage its tokens
+/// Serve a dashboard and an HTTP API, or manage the tokens
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -45,9 +45,9 @@ pub(crate) struct Start {
     pub(crate) timeout: Duration,
 }
 
-/// Options of a start besides type and input.
+/// When a new job is due, and its priority.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct StartOptions {
+pub(crate) struct JobOptions {
     /// Delay before the job is due, e.g. `90s` or `1h 30m` [default: none]
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     pub(crate) delay: Option<Duration>,
@@ -55,6 +55,17 @@ pub(crate) struct StartOptions {
     /// Time when the job is due (RFC 3339, in UTC) [default: now]
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) at: Option<Timestamp>,
+
+    /// Priority from -128 to 127; higher runs first [default: 0]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i8>,
+}
+
+/// Options of a start besides type and input.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct StartOptions {
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
 
     /// Deduplication key: if a chain of this type holds it, return that chain instead of starting one
     #[arg(long, value_name = "KEY", value_parser = key)]
@@ -67,10 +78,6 @@ pub(crate) struct StartOptions {
     /// Chain that must complete before the job runs; can be repeated
     #[arg(long, value_name = "CHAIN", value_parser = chain_id)]
     pub(crate) blocked_by: Vec<ChainId>,
-
-    /// Priority from -128 to 127; higher runs first [default: 0]
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
-    pub(crate) priority: Option<i8>,
 
     /// Maximum number of attempts before the job fails permanently [default: 25]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
@@ -107,13 +114,14 @@ impl From<Hold> for KeyHold {
 Examples:
   windlass enqueue thumbnails a.jpg '{\"file\": \"a.jpg\"}'
   windlass enqueue thumbnails a.jpg - --wait < payload.json
+  windlass enqueue thumbnails b.jpg --delay 5m --priority 3
   jq -c '{id: .file, payload: .}' photos.ndjson | windlass enqueue thumbnails
 
 The output is `queued`, or `duplicate` and the state of the job if the id is already queued or running, or `completed` \
 and the result if it is still stored. An id can be enqueued again after its job failed or its result expired.
 
-Without ID, each line of standard input is a JSON object with `id` and `payload`. Lines are sent to the store in groups \
-of up to 1,000.")]
+Without ID, each line of standard input is a JSON object with `id` and the optional fields `payload`, `delay`, `at` and \
+`priority`. Fields override the command-line options. Lines are sent to the store in groups of up to 1,000.")]
 pub(crate) struct Enqueue {
     /// Name of the queue
     #[arg(value_name = "QUEUE", value_parser = type_name)]
@@ -126,6 +134,9 @@ pub(crate) struct Enqueue {
     /// Job payload as JSON, or `-` to read it from standard input [default: null]
     #[arg(value_name = "PAYLOAD|-", allow_hyphen_values = true)]
     pub(crate) payload: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) job: JobOptions,
 
     /// Maximum number of attempts before the job fails permanently
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..), default_value = "4")]

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use windlass::ChainId;
 use windlass::name::{Key, TypeName};
 use windlass::time::Timestamp;
-use windlass::{ChainId, JobId};
 
 /// Parses a duration like `90s`, `5m` or `1h 30m`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -29,16 +29,8 @@ pub(crate) fn past_time(text: &str) -> Result<Timestamp, String> {
 
 /// Parses the id of a chain.
 pub(crate) fn chain_id(text: &str) -> Result<ChainId, String> {
-    text.parse().map_err(|_| invalid_id(text))
-}
-
-/// Parses the id of a job.
-pub(crate) fn job_id(text: &str) -> Result<JobId, String> {
-    text.parse().map_err(|_| invalid_id(text))
-}
-
-fn invalid_id(text: &str) -> String {
-    format!("invalid id `{text}`: use a UUID like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`")
+    let error = || format!("invalid id `{text}`: use a UUID like `019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11`");
+    text.parse().map_err(|_| error())
 }
 
 /// Accepts any shell command that is not blank.

@@ -15,6 +15,7 @@ use windlass::{ChainId, Client, Status, Store};
 use super::Context;
 use crate::exit::{Code, Failure, Result, with_sources};
 use crate::output::note;
+use crate::shell::quoted;
 use crate::store::{Connection, OpenMode};
 
 /// The largest acceptable difference between this machine's clock and the store's.
@@ -22,6 +23,9 @@ const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// How long a ready job may wait before it is reported.
 const READY_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// How long a ready job may wait for the first worker of its type before it is reported. The worker may just be starting.
+const UNHANDLED_MAX: Duration = Duration::from_secs(10);
 
 /// How late a schedule may be before it is reported. Workers query for due schedules at least every 5 s.
 const OVERDUE_MAX: Duration = Duration::from_secs(15);
@@ -174,12 +178,12 @@ fn undeclared(schedule: &Schedule, live: &BTreeSet<&str>) -> Option<Finding> {
     Some(if is_marked || live.contains(program) {
         finding(
             format!("program `{program}` no longer declares schedule `{name}`: it last did at {since}"),
-            format!("if it was removed from the code, run `windlass schedules delete {name}`"),
+            format!("if it was removed from the code, run `windlass schedules delete {}`", quoted(name)),
         )
     } else {
         finding(
             format!("program `{program}` has not declared schedule `{name}` since {since}"),
-            format!("start the program; if it is gone, run `windlass schedules delete {name}`"),
+            format!("start the program; if it is gone, run `windlass schedules delete {}`", quoted(name)),
         )
     })
 }
@@ -207,7 +211,7 @@ fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
     if details.paused_at.is_some() {
         findings.push(finding(
             format!("schedule `{name}` is paused"),
-            format!("run `windlass schedules resume {name}` when it may continue"),
+            format!("run `windlass schedules resume {}` when it may continue", quoted(name)),
         ));
     } else if is_overdue(schedule) {
         let late = schedule.overdue_by().unwrap_or_default().as_secs();
@@ -221,14 +225,15 @@ fn of_schedule(schedule: &Schedule, handled: &BTreeSet<&str>) -> Vec<Finding> {
         let job_type = &details.job_type;
         findings.push(finding(
             format!("schedule `{name}` starts jobs of type `{job_type}`, which no live worker handles"),
-            format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
+            format!("start a worker for the type, e.g. `windlass work {} --exec COMMAND`", quoted(job_type)),
         ));
     }
     if let Some(program) = &details.refused_program {
         findings.push(finding(
             format!("program `{program}` declares schedule `{name}` with content that was superseded"),
             format!(
-                "deploy the newer program, or run `windlass schedules accept {name}` to accept the rollback"
+                "deploy the newer program, or run `windlass schedules accept {}` to accept the rollback",
+                quoted(name)
             ),
         ));
     }
@@ -248,12 +253,12 @@ fn of_type(count: &TypeCount, is_handled: bool) -> Vec<Finding> {
     if count.paused && *pending > 0 {
         findings.push(finding(
             format!("`{job_type}` is paused, but has pending jobs ({pending})"),
-            format!("run `windlass resume {job_type}` when it may continue"),
+            format!("run `windlass resume {}` when it may continue", quoted(job_type)),
         ));
-    } else if waits.is_some() && !is_handled {
+    } else if waits.is_some_and(|waits| waits > UNHANDLED_MAX) && !is_handled {
         findings.push(finding(
             format!("jobs of type `{job_type}` have been due for {waited}, and no live worker handles them"),
-            format!("start a worker for the type, e.g. `windlass work {job_type} --exec COMMAND`"),
+            format!("start a worker for the type, e.g. `windlass work {} --exec COMMAND`", quoted(job_type)),
         ));
     } else if waits.is_some_and(|waits| waits > READY_TIME_MAX) {
         findings.push(finding(
@@ -303,4 +308,45 @@ async fn blocked(client: &Client<dyn Store>) -> Result<Vec<Finding>> {
 
 fn finding(problem: impl Into<String>, remedy: impl Into<String>) -> Finding {
     Finding { problem: problem.into(), remedy: remedy.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass::command::EndedJobs;
+    use windlass::name::TypeName;
+
+    use super::*;
+
+    /// A type with one job that has been due for this time.
+    fn count(job_type: &str, due_for: Duration) -> TypeCount {
+        let now = std::time::SystemTime::now();
+        TypeCount {
+            job_type: TypeName::new(job_type).unwrap(),
+            blocked: 0,
+            pending: 1,
+            running: 0,
+            completed: 0,
+            failed: 0,
+            cancelled: 0,
+            ended: EndedJobs::default(),
+            oldest_ready: Some((now - due_for).into()),
+            expired_leases: 0,
+            paused: false,
+        }
+    }
+
+    #[test]
+    fn an_unhandled_type_is_a_problem_after_some_seconds() {
+        let findings = |seconds| of_type(&count("mail", Duration::from_secs(seconds)), false);
+        assert_eq!(findings(8), []);
+        let found = findings(12);
+        assert!(found[0].problem.starts_with("jobs of type `mail` have been due for 12s"), "{found:?}");
+        assert_eq!(of_type(&count("mail", Duration::from_secs(12)), true), []);
+    }
+
+    #[test]
+    fn remedies_are_quoted_for_the_shell() {
+        let found = of_type(&count("send mail", Duration::from_secs(60)), false);
+        assert!(found[0].remedy.contains("`windlass work 'send mail' --exec COMMAND`"), "{found:?}");
+    }
 }

@@ -12,9 +12,10 @@ use windlass::{ErrorKind, Queue};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
-use crate::arguments::{Enqueue, QueueResult};
+use crate::arguments::{Enqueue, JobOptions, QueueResult};
 use crate::exit::{Code, Failure, Result};
 use crate::input;
+use crate::shell::quoted;
 use crate::store::{Connection, OpenMode};
 
 /// Payloads and results as JSON text, kept byte for byte.
@@ -25,13 +26,13 @@ pub(crate) async fn enqueue(context: &Context, enqueue: &Enqueue) -> Result {
     let Some(id) = &enqueue.id else {
         let connection = context.open(OpenMode::CreateFile).await?;
         let queue = queue(&connection, enqueue)?;
-        let items = Items { queue, jobs: Vec::new() };
+        let items = Items { queue, options: enqueue.job.clone(), jobs: Vec::new() };
         return batch::run(items, context.output).await;
     };
     let payload: Json = input::payload(enqueue.payload.as_deref(), "payload").await?.decode()?;
     let connection = context.open(OpenMode::CreateFile).await?;
     let queue = queue(&connection, enqueue)?;
-    let enqueued = queue.enqueue(id, payload).await?;
+    let enqueued = with_options(queue.enqueue(id, payload), &enqueue.job).await?;
     if enqueue.wait {
         return print_end(context, &connection, name, id, enqueue.timeout).await;
     }
@@ -51,8 +52,10 @@ pub(crate) async fn result(context: &Context, wanted: &QueueResult) -> Result {
     })?;
     if record.closed.is_none() {
         let text = format!(
-            "job `{id}` of queue `{name}` is {}: use `windlass wait --type {name} {id}` to wait for it",
-            record.status()
+            "job `{id}` of queue `{name}` is {}: use `windlass wait --type {} {}` to wait for it",
+            record.status(),
+            quoted(name),
+            quoted(id)
         );
         return Err(Failure::new(Code::TimedOut, text));
     }
@@ -63,7 +66,9 @@ pub(crate) async fn result(context: &Context, wanted: &QueueResult) -> Result {
 /// A batch of lines, each a job for the queue.
 struct Items {
     queue: Queue<Json, Json>,
-    jobs: Vec<Item>,
+    /// The options of all lines, unless a line overrides them.
+    options: JobOptions,
+    jobs: Vec<(Item, JobOptions)>,
 }
 
 /// One line of a batch.
@@ -73,6 +78,9 @@ struct Item {
     id: String,
     #[serde(default)]
     payload: Option<Json>,
+    delay: Option<String>,
+    at: Option<String>,
+    priority: Option<i8>,
 }
 
 impl Batch for Items {
@@ -85,15 +93,17 @@ impl Batch for Items {
         let payload = line.payload.as_ref().map_or("null", |payload| payload.get());
         let size = input::json(payload, "payload")?.bytes().len();
         Key::new(&line.id)?;
-        self.jobs.push(line);
+        let options = self.options.clone();
+        let options = options.overridden(line.delay.as_deref(), line.at.as_deref(), line.priority)?;
+        self.jobs.push((line, options));
         Ok(size)
     }
 
     async fn send(&mut self) -> Result<Vec<Result<Done>>> {
         let jobs = std::mem::take(&mut self.jobs);
-        let plans = jobs.iter().map(|job| {
+        let plans = jobs.iter().map(|(job, options)| {
             let payload = job.payload.clone().unwrap_or_else(|| RawValue::NULL.to_owned());
-            self.queue.enqueue(&job.id, payload)
+            with_options(self.queue.enqueue(&job.id, payload), options)
         });
         let enqueued = self.queue.enqueue_many(plans.collect::<Vec<_>>()).await?;
         // These errors concern the store, not the line. The following lines would fail too, so stop the batch.
@@ -111,9 +121,8 @@ impl Batch for Items {
         if let Some(error) = enqueued.iter().filter_map(|it| it.as_ref().err()).find(is_of_store) {
             return Err(error.clone().into());
         }
-        let done =
-            |(job, enqueued): (Item, windlass::Result<Enqueued<Json>>)| Ok(Done::of(job.id, enqueued?));
-        Ok(jobs.into_iter().zip(enqueued).map(done).collect())
+        let ids = jobs.into_iter().map(|(job, _)| job.id);
+        Ok(ids.zip(enqueued).map(|(id, enqueued)| Ok(Done::of(id, enqueued?))).collect())
     }
 }
 
@@ -148,6 +157,22 @@ impl Done {
 impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  {}", self.id, self.text())
+    }
+}
+
+/// Sets the options of a job.
+fn with_options(
+    mut job: windlass::queue::Enqueue<'static, Json, Json>,
+    options: &JobOptions,
+) -> windlass::queue::Enqueue<'static, Json, Json> {
+    job = match (options.delay, options.at) {
+        (Some(delay), _) => job.after(delay),
+        (None, Some(at)) => job.at(at),
+        (None, None) => job,
+    };
+    match options.priority {
+        Some(priority) => job.priority(priority),
+        None => job,
     }
 }
 

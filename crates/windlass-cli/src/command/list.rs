@@ -26,15 +26,14 @@ use limit::Limit;
 const ERROR_WIDTH: usize = 60;
 
 pub(crate) async fn jobs(context: &Context, jobs: Jobs) -> Result {
+    if let Some(name) = &jobs.name {
+        // Validate the id before opening the store.
+        target::parse(name, target::one_type(&jobs.types)?)?;
+    }
     let connection = context.open(OpenMode::Existing).await?;
     let client = connection.client();
-    if let Some(id) = jobs.id {
-        let job = client.job(id).await?;
-        let job = job.ok_or_else(|| {
-            Failure::not_found(format!(
-                "job {id} not found: it may have expired; check --store and --namespace"
-            ))
-        })?;
+    if let Some(name) = jobs.name {
+        let job = target::job(&client, &name, target::one_type(&jobs.types)?).await?;
         return show::job(context.output, &client, &job).await;
     }
     let Jobs { types, statuses, chain_types, chain, when, .. } = jobs;
@@ -114,13 +113,7 @@ pub(crate) async fn queues(context: &Context, Queues { types }: Queues) -> Resul
     let connection = context.open(OpenMode::Existing).await?;
     let wanted = if types.is_empty() { Types::All } else { Types::Only(types.clone()) };
     let reply = connection.client().count(wanted).await?;
-    let is_known =
-        |named: &TypeName| reply.types.iter().any(|count| count.job_type == *named && is_stored(count));
-    if let Some(unknown) = types.iter().find(|named| !is_known(named)) {
-        return Err(Failure::not_found(format!(
-            "no job of type `{unknown}` is stored: check the name, --store and --namespace"
-        )));
-    }
+    check_stored(&types, &reply.types)?;
     if context.output.is_json() {
         let mut counts = reply.types.iter().map(|count| CountView::of(count, reply.closed_estimated));
         return counts.try_for_each(|count| context.output.object(&count));
@@ -277,6 +270,17 @@ pub(super) fn chain_row(chain: &ChainRecord) -> [String; 8] {
         ago(chain.created_at),
         chain.latest.error.as_ref().map(|error| truncated(error.as_str(), ERROR_WIDTH)).unwrap_or_default(),
     ]
+}
+
+/// Returns an error if a type has neither a stored job nor is paused.
+pub(super) fn check_stored(types: &[TypeName], counts: &[TypeCount]) -> Result {
+    let is_known = |named: &TypeName| counts.iter().any(|count| count.job_type == *named && is_stored(count));
+    match types.iter().find(|named| !is_known(named)) {
+        Some(unknown) => Err(Failure::not_found(format!(
+            "no job of type `{unknown}` is stored: check the name, --store and --namespace"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Whether the store contains jobs of this type or has it paused.

@@ -23,12 +23,9 @@ pub(crate) async fn run(context: &Context, migrate: &Migrate) -> Result {
 }
 
 async fn status(context: &Context) -> Result {
-    if context.config.is_missing() {
-        print_status(
-            context,
-            false,
-            "the store file does not exist: run `windlass migrate` or `windlass start` to create it",
-        )?;
+    if let Some(missing) = context.config.missing() {
+        let remedy = "run `windlass migrate` or `windlass start` to create it";
+        print_status(context, false, &format!("{missing}: {remedy}"))?;
         return Err(Failure::silent(Code::Failed));
     }
     match context.config.open(OpenMode::Existing, NoObserver).await {

@@ -13,6 +13,7 @@ use crate::arguments::{PutSchedule, ScheduleAction, ScheduleNames, Schedules};
 use crate::exit::{Failure, Result};
 use crate::input;
 use crate::output::Output;
+use crate::shell::quoted;
 use crate::store::OpenMode;
 
 pub(crate) async fn run(context: &Context, schedules: Schedules) -> Result {
@@ -190,7 +191,7 @@ fn show(output: Output, schedule: &Schedule) -> Result {
         ("last declared", view.declared_at.clone()),
     ];
     if let Some(program) = view.refused_program {
-        let text = format!("by {program}; apply it with `windlass schedules accept {}`", view.name);
+        let text = format!("by {program}; apply it with `windlass schedules accept {}`", quoted(view.name));
         facts.push(("superseded declaration", Some(text)));
     }
     let dropped = format!(
@@ -327,7 +328,7 @@ fn why(schedule: &Schedule) -> Vec<String> {
     let (name, Ok(details)) = (&schedule.name, &schedule.details) else { return Vec::new() };
     let mut reasons = Vec::new();
     if let Some(at) = details.paused_at {
-        reasons.push(format!("it has been paused since {at} (`windlass schedules resume {name}`)"));
+        reasons.push(format!("it has been paused since {at} (`windlass schedules resume {}`)", quoted(name)));
     } else if super::doctor::is_overdue(schedule) {
         let late = schedule.overdue_by().unwrap_or_default().as_secs();
         let late = humantime::format_duration(std::time::Duration::from_secs(late));
@@ -346,7 +347,8 @@ fn why(schedule: &Schedule) -> Vec<String> {
     }
     if let Some(at) = super::doctor::undeclared_since(schedule) {
         reasons.push(format!(
-            "no program has declared it since {at} (`windlass schedules delete {name}`, if it was removed from the code)"
+            "no program has declared it since {at} (`windlass schedules delete {}`, if it was removed from the code)",
+            quoted(name)
         ));
     }
     reasons

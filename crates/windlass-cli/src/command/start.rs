@@ -4,15 +4,15 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use windlass::ChainId;
 use windlass::command::{Created, DueTime, NewBlocker, NewChain, NewJob, NewKey};
 use windlass::name::{Key, TypeName};
 use windlass::record::Payload;
 use windlass::time::Millis;
-use windlass::{ChainId, JobOptions};
 
 use super::batch::{self, Batch};
 use super::{Context, wait};
-use crate::arguments::{Start, StartOptions, chain_id, duration, time};
+use crate::arguments::{JobOptions, Start, StartOptions, chain_id, duration, time};
 use crate::exit::{Failure, Result};
 use crate::input;
 use crate::output::{Output, note};
@@ -70,24 +70,37 @@ impl JobDescription {
     /// Returns `options`, overridden by the fields that are present here.
     fn apply_to(self, options: &StartOptions) -> Result<StartOptions> {
         let mut options = options.clone();
-        match (self.delay, self.at) {
-            (None, None) => {}
-            (Some(delay), None) => {
-                (options.delay, options.at) = (Some(in_field("delay", duration(&delay))?), None)
-            }
-            (None, Some(at)) => (options.delay, options.at) = (None, Some(in_field("at", time(&at))?)),
-            (Some(_), Some(_)) => {
-                return Err(Failure::usage("`delay` and `at` are mutually exclusive: remove one"));
-            }
-        }
+        options.job = options.job.overridden(self.delay.as_deref(), self.at.as_deref(), self.priority)?;
         options.key = self.key.map(Key::new).transpose()?.or(options.key);
         if let Some(chains) = self.blocked_by {
             let chains = chains.iter().map(|chain| in_field("blocked_by", chain_id(chain)));
             options.blocked_by = chains.collect::<Result<_>>()?;
         }
-        options.priority = self.priority.or(options.priority);
         options.max_attempts = self.max_attempts.or(options.max_attempts);
         Ok(options)
+    }
+}
+
+impl JobOptions {
+    /// Returns these options, overridden by the fields of a line.
+    pub(super) fn overridden(
+        mut self,
+        delay: Option<&str>,
+        at: Option<&str>,
+        priority: Option<i8>,
+    ) -> Result<Self> {
+        match (delay, at) {
+            (None, None) => {}
+            (Some(delay), None) => {
+                (self.delay, self.at) = (Some(in_field("delay", duration(delay))?), None);
+            }
+            (None, Some(at)) => (self.delay, self.at) = (None, Some(in_field("at", time(at))?)),
+            (Some(_), Some(_)) => {
+                return Err(Failure::usage("`delay` and `at` are mutually exclusive: remove one"));
+            }
+        }
+        self.priority = priority.or(self.priority);
+        Ok(self)
     }
 }
 
@@ -128,13 +141,13 @@ impl Batch for Starts<'_> {
 /// Builds a new chain whose first job has the given type, input and options.
 pub(super) fn chain(job_type: TypeName, input: Payload, options: &StartOptions) -> Result<NewChain> {
     let mut new = NewChain::new(ChainId::new(), NewJob::new(job_type, input));
-    new.job.schedule = match (options.delay, options.at) {
+    new.job.schedule = match (options.job.delay, options.job.at) {
         (Some(delay), _) => DueTime::After(Millis::try_from(delay)?),
         (None, Some(at)) => DueTime::At(at),
         (None, None) => DueTime::Now,
     };
-    new.job.priority = options.priority.unwrap_or_default();
-    new.job.max_attempts = options.max_attempts.or(JobOptions::default().max_attempts);
+    new.job.priority = options.job.priority.unwrap_or_default();
+    new.job.max_attempts = options.max_attempts.or(windlass::JobOptions::default().max_attempts);
     new.job.blockers = options.blocked_by.iter().copied().map(NewBlocker::from).collect();
     new.key = options.key.clone().map(NewKey::new);
     if let (Some(key), Some(hold)) = (&mut new.key, options.hold) {

@@ -2,7 +2,7 @@
 
 use windlass::client::Target;
 use windlass::name::{Key, TypeName};
-use windlass::record::ChainRecord;
+use windlass::record::{ChainRecord, JobRecord};
 use windlass::{Client, JobId, Store};
 
 use crate::arguments::{ChainNames, ChainSelection};
@@ -71,7 +71,24 @@ pub(crate) async fn one(
     Ok(Found { name: name.to_owned(), chain, job })
 }
 
-fn parse(name: &str, key_type: Option<&TypeName>) -> Result<Target> {
+/// Resolves the name of a job: its id, or the key of its chain. A key names the latest job of the chain.
+pub(crate) async fn job(
+    client: &Client<dyn Store>,
+    name: &str,
+    key_type: Option<&TypeName>,
+) -> Result<JobRecord> {
+    match parse(name, key_type)? {
+        Target::Job(id) => client.job(id).await?.ok_or_else(|| {
+            Failure::not_found(format!(
+                "job {id} not found: it may have expired; check --store and --namespace"
+            ))
+        }),
+        _ => Ok(one(client, name, key_type).await?.chain.latest),
+    }
+}
+
+/// Parses the id of a chain or job, or the key of a chain of this type.
+pub(crate) fn parse(name: &str, key_type: Option<&TypeName>) -> Result<Target> {
     if let Some(key_type) = key_type {
         return Ok(Target::Key(key_type.clone(), Key::new(name)?));
     }

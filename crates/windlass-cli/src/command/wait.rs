@@ -53,7 +53,7 @@ async fn explained(
     };
     // The timeout is the error to report. If the reasons cannot be queried, report it without them.
     let why = match client.chain(chain).await {
-        Ok(Some(record)) => why::reasons(client, &record.latest).await.unwrap_or_default().join("; "),
+        Ok(Some(record)) => why::further_reasons(client, &record.latest).await.unwrap_or_default().join("; "),
         Ok(None) | Err(_) => String::new(),
     };
     let failure = Failure::from(error);
@@ -74,7 +74,8 @@ pub(crate) fn ended_well(record: &ChainRecord) -> Result {
     let why = record.latest.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
     match record.status() {
         Status::Failed => {
-            Err(Failure::failed(format!("chain {} failed{why}; `windlass retry` retries it", record.id)))
+            let id = record.id;
+            Err(Failure::failed(format!("chain {id} failed{why}; `windlass retry {id}` retries it")))
         }
         Status::Cancelled => Err(Failure::failed(format!("chain {} was cancelled{why}", record.id))),
         _ => Ok(()),

@@ -1,12 +1,14 @@
 //! Explains why a job does not run.
 
 use windlass::command::Types;
+use windlass::name::TypeName;
 use windlass::record::{ChainRecord, JobRecord};
 use windlass::time::Timestamp;
 use windlass::{Client, Status, Store};
 
 use super::list::named;
 use crate::exit::Result;
+use crate::shell::quoted;
 
 /// The maximum number of chains to name. The others are only counted.
 const NAMED_MAX: usize = 3;
@@ -19,6 +21,14 @@ pub(crate) async fn reasons(client: &Client<dyn Store>, job: &JobRecord) -> Resu
         Status::Pending => pending(client, job).await,
         Status::Running => Ok(running(job)),
         Status::Completed | Status::Failed | Status::Cancelled => Ok(Vec::new()),
+    }
+}
+
+/// Like [`reasons`], but without the due time of the job, which the error of a wait contains already.
+pub(crate) async fn further_reasons(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
+    match job.status {
+        Status::Pending => unhandled(client, &job.job_type).await,
+        _ => reasons(client, job).await,
     }
 }
 
@@ -52,18 +62,24 @@ async fn blocked(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<Stri
 }
 
 async fn pending(client: &Client<dyn Store>, job: &JobRecord) -> Result<Vec<String>> {
-    let job_type = &job.job_type;
     let mut reasons = Vec::new();
     if job.due_at > Timestamp::now() {
         reasons.push(format!("it is due at {}", job.due_at));
     }
+    reasons.extend(unhandled(client, &job.job_type).await?);
+    Ok(reasons)
+}
+
+/// Returns why no worker acquires jobs of a type.
+async fn unhandled(client: &Client<dyn Store>, job_type: &TypeName) -> Result<Vec<String>> {
+    let (mut reasons, argument) = (Vec::new(), quoted(job_type));
     let counts = client.count(Types::Only(vec![job_type.clone()])).await?;
     if counts.types.iter().any(|count| count.paused) {
-        reasons.push(format!("`{job_type}` is paused (`windlass resume {job_type}`)"));
+        reasons.push(format!("`{job_type}` is paused (`windlass resume {argument}`)"));
     }
     if !client.workers().await?.iter().any(|worker| worker.types.contains(job_type)) {
         reasons
-            .push(format!("no live worker handles `{job_type}` (`windlass work {job_type} --exec COMMAND`)"));
+            .push(format!("no live worker handles `{job_type}` (`windlass work {argument} --exec COMMAND`)"));
     }
     Ok(reasons)
 }

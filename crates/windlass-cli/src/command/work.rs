@@ -16,6 +16,7 @@ use windlass::otel::{Prometheus, Telemetry};
 use windlass::{Backoff, Client, HandlerOptions, Running, Store, Worker, shutdown_signal};
 
 use super::Context;
+use super::list::check_stored;
 use crate::arguments::Work;
 use crate::exit::{Failure, Result};
 use crate::output::note;
@@ -68,17 +69,33 @@ pub(crate) async fn run(context: &Context, work: Work) -> Result {
     // Install the signal handlers before the worker is visible: a signal sent in between would kill the process.
     let shutdown_requested = shutdown_signal();
     let running = worker.start().await?;
-    tokio::select! {
-        () = shutdown_requested => {}
-        drained = drained(&client, types, work.drain) => drained?,
-    }
+    let is_drained = tokio::select! {
+        () = shutdown_requested => false,
+        drained = drained(&client, types.clone(), work.drain) => drained.map(|()| true)?,
+    };
     stop(running, &work, &stop_now).await;
     // Before the client is closed. If the lock were not released, no process would report the state until it expires.
     tokio::select! {
         _ = timeout(LAST_WRITES, gauges.stop()) => {}
         () = shutdown_signal() => {}
     }
+    if is_drained {
+        note_unknown(&client, types).await;
+    }
     Ok(())
+}
+
+/// Prints a note for each type without a stored job: its name may be misspelled. The check follows the work, because the
+/// first job of a type may be a continuation.
+async fn note_unknown(client: &Client<dyn Store>, types: BTreeSet<TypeName>) {
+    let types: Vec<_> = types.into_iter().collect();
+    // A note is not worth an error: the work is done.
+    let Ok(reply) = client.count(Types::Only(types.clone())).await else { return };
+    for job_type in types {
+        if let Err(unknown) = check_stored(&[job_type], &reply.types) {
+            note(&unknown.line().unwrap_or_default());
+        }
+    }
 }
 
 /// The endpoint of `--metrics`.

@@ -8,7 +8,7 @@ const UNKNOWN: &str = "019a81b2-5f0e-7c55-9d1e-0d3f6a1d7c11";
 async fn invalid_calls_fail_with_one_line() {
     let program = Program::on_sqlite();
     program.ok(&["start", "mail", "--key", "k"]).await;
-    let cases: [(&[&str], i32, &str); 15] = [
+    let cases: [(&[&str], i32, &str); 18] = [
         (&["start", "mail", "hello"], 2, "the input is not valid JSON"),
         (&["start", "mail", "{\"a\": }"], 2, "the input is not valid JSON"),
         (&["enqueue", "mail", "1", "oops"], 2, "the payload is not valid JSON"),
@@ -18,6 +18,9 @@ async fn invalid_calls_fail_with_one_line() {
         (&["wait", UNKNOWN], 3, "not found: it may have expired"),
         (&["cancel", "--type", "mail", "other"], 3, "no chain of type `mail` has the key `other`"),
         (&["jobs", UNKNOWN], 3, "not found: it may have expired"),
+        (&["jobs", "x"], 2, "invalid id `x`: pass the id of a chain or job, or a key with --type TYPE"),
+        (&["jobs", "postgres://ada:s3cret@host/db"], 2, "invalid id `postgres://ada:***@host/db`"),
+        (&["jobs", "--type", "mail", "other"], 3, "no chain of type `mail` has the key `other`"),
         (&["jobs", "--store", "mysql://h/d"], 2, "unknown store scheme `mysql:`"),
         (&["jobs", "--store", "memory:"], 2, "works only for demo and bench"),
         (&["jobs", "--notifier", "carrier-pigeon"], 2, "--notifier: unknown scheme `carrier-pigeon`"),
@@ -44,7 +47,7 @@ async fn invalid_calls_fail_with_one_line() {
 #[tokio::test]
 async fn invalid_arguments_fail_with_one_line() {
     let program = Program::on_sqlite();
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["start"], "see `windlass help start`"),
         (&["start", ""], "the name is empty"),
         (&["start", "mail", "--priority", "1000"], "1000 is not in -128..=127"),
@@ -52,11 +55,10 @@ async fn invalid_arguments_fail_with_one_line() {
         (&["start", "mail", "--delay", "soon"], "invalid duration `soon`: use a form like"),
         (&["start", "mail", "--at", "soon"], "invalid time `soon`: use RFC 3339 in UTC, like"),
         (&["start", "mail", "--blocked-by", "x"], "invalid id `x`: use a UUID like"),
-        (&["jobs", "x"], "invalid id `x`: use a UUID like"),
         (&["work", "mail"], "--exec <COMMAND>; see `windlass help work`"),
         (&["work", "mail", "--exec", " "], "the command is empty: name the command to run"),
         (&["jobs", "--status", "odd"], "scheduled, failing"),
-        (&["jobs", "postgres://ada:s3cret@host/db"], "postgres://ada:***@host/db"),
+        (&["start", "mail", "--at", "postgres://ada:s3cret@host/db"], "postgres://ada:***@host/db"),
         (&["docter"], "similar subcommand exists: 'doctor'"),
         (&["no-such-command"], "see `windlass help`"),
     ];
@@ -100,7 +102,10 @@ async fn queries_do_not_create_a_store() {
     }
     let status = program.run(&["migrate", "--status"]).await;
     assert_eq!((status.code, status.stderr.as_str()), (1, ""), "{status:?}");
-    assert!(status.stdout.starts_with("the store file does not exist"), "{status:?}");
+    assert_eq!(
+        status.stdout,
+        "the store file `jobs.db` does not exist: run `windlass migrate` or `windlass start` to create it\n"
+    );
     assert!(!program.directory().join("jobs.db").exists());
     let ran = program.run(&["start", "mail", "not json"]).await;
     assert_eq!(ran.code, 2);
@@ -113,6 +118,7 @@ async fn errors_about_an_unreachable_store_hide_the_password() {
     for url in ["postgres://ada:s3cret@127.0.0.1:1/db", "redis://:s3cret@127.0.0.1:1/"] {
         let ran = run(program.bare(&["jobs", "--store", url, "-vv"])).await;
         assert_unreachable(&ran);
+        assert!(ran.stderr.contains("127.0.0.1:1"), "{ran:?}");
         let mut by_environment = program.bare(&["start", "mail"]);
         by_environment.env("WINDLASS_STORE", url);
         assert_unreachable(&run(by_environment).await);
@@ -138,10 +144,11 @@ async fn sources_are_printed_once() {
         .unwrap();
     let ran = program.run(&["jobs"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
-    assert_eq!(ran.stderr.matches("file is not a database").count(), 1, "{ran:?}");
+    assert_eq!(ran.stderr.matches("`jobs.db`: file is not a database").count(), 1, "{ran:?}");
     let ran = program.run(&["start", "mail", "--store", "sqlite:no/such/directory/jobs.db"]).await;
     assert_eq!((ran.code, ran.stderr.lines().count()), (4, 1), "{ran:?}");
     assert_eq!(ran.stderr.matches("unable to open").count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains("`no/such/directory/jobs.db`: unable to open"), "{ran:?}");
 }
 
 fn assert_unreachable(ran: &Ran) {

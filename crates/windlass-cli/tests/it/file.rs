@@ -72,6 +72,9 @@ async fn namespaces_are_separate() {
 #[tokio::test]
 async fn problems_of_the_folder_are_reported() {
     let program = Program::on_file();
+    let status = program.run(&["migrate", "--status"]).await;
+    assert_eq!(status.code, 1, "{status:?}");
+    assert!(status.stdout.starts_with("the store folder `queue` does not exist: run "), "{status:?}");
     let ran = program.run(&["jobs"]).await;
     assert_eq!(ran.code, 4, "{ran:?}");
     assert!(ran.stderr.contains("the store folder `queue` does not exist"), "{ran:?}");

@@ -1,5 +1,8 @@
 //! Why a job makes no progress, and its state.
 
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
+
 use crate::program::Program;
 
 #[tokio::test]
@@ -7,6 +10,11 @@ async fn a_paused_or_unhandled_type_is_a_reason() {
     let program = Program::on_sqlite();
     let chain = program.ok(&["start", "mail"]).await;
     check(&program, &chain, "no live worker handles `mail` (`windlass work mail --exec COMMAND`)").await;
+    // The job was started a minute ago. A worker for a newer one may just be starting.
+    let file = SqliteConnectOptions::new().filename(program.directory().join("jobs.db"));
+    let mut connection = SqliteConnection::connect_with(&file).await.unwrap();
+    sqlx::query("update windlass_job set due_at = due_at - 60000").execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
     check_doctor(&program, "no live worker handles them").await;
     program.ok(&["pause", "mail"]).await;
     check(&program, &chain, "`mail` is paused (`windlass resume mail`)").await;
@@ -16,6 +24,18 @@ async fn a_paused_or_unhandled_type_is_a_reason() {
     assert_eq!(program.json(&["jobs", &chain]).await[0]["why"].as_array().unwrap().len(), 0);
     let ran = program.doctor(&[], |ran| ran.code == 0).await;
     assert!(ran.stdout.contains("work: ok"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_due_time_is_stated_once() {
+    let program = Program::on_sqlite();
+    let chain = program.ok(&["start", "send mail", "--at", "2999-01-01"]).await;
+    let ran = program.run(&["wait", &chain, "--timeout", "50ms"]).await;
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.stderr.contains("its job `send mail` is not due until 2999-01-01T00:00:00.000Z;"), "{ran:?}");
+    assert_eq!(ran.stderr.matches("2999").count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains("`windlass work 'send mail' --exec COMMAND`"), "{ran:?}");
+    assert!(program.ok(&["jobs", &chain]).await.contains("it is due at 2999-01-01"));
 }
 
 #[tokio::test]

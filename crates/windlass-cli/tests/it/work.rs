@@ -53,6 +53,17 @@ async fn a_trace_context_is_passed_on_to_every_step() {
 }
 
 #[tokio::test]
+async fn a_drained_type_that_is_not_stored_is_noted() {
+    let program = Program::on_sqlite();
+    program.ok(&["start", "first"]).await;
+    let script = "if [ $WINDLASS_JOB_TYPE = first ]; then echo '{\"then\": {\"type\": \"second\"}}' > $WINDLASS_OUTCOME; fi";
+    let ran = program.drain(&["first", "second", "frist"], script).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let notes: Vec<_> = ran.stderr.lines().filter(|line| line.starts_with("no job of type")).collect();
+    assert_eq!(notes, ["no job of type `frist` is stored: check the name, --store and --namespace"]);
+}
+
+#[tokio::test]
 async fn metrics_are_served_while_the_worker_runs() {
     let program = Program::on_sqlite();
     program.ok(&["start", "seen"]).await;

@@ -99,8 +99,8 @@ pub(crate) async fn answered_within<T>(limit: Duration, call: impl Future<Output
 
 /// The remaining retries of a command that found a row locked by another transaction.
 ///
-/// Stores do not wait for such rows themselves: other callers may share the command, and would have to wait
-/// too.
+/// Stores do not wait for such rows themselves, or only briefly (PostgreSQL): other callers may share the command, and
+/// would have to wait too.
 #[derive(Debug)]
 pub(crate) struct BusyRetries(u32);
 

@@ -215,7 +215,7 @@ pub(super) async fn start_many<J: Entry>(
     }
 }
 
-/// Creates chains, and retries busy ones for about a second. The chains created by each try are announced
+/// Creates chains, and retries busy ones up to 20 times, every 50 ms. The chains created by each try are announced
 /// immediately, and remain even if a later try fails.
 pub(super) async fn create(mut on: impl Executor, mut chains: Vec<NewChain>) -> Result<Vec<Created>> {
     // Ask once, not once per try: an observer may begin a span for each request.

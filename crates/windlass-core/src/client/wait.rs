@@ -21,6 +21,7 @@ use crate::notifier::{Subscription, Topic};
 use crate::observer::Activity;
 use crate::record::{ChainRecord, JobRecord, Status};
 use crate::store::{BoxFuture, Store};
+use crate::time::Timestamp;
 
 /// The default timeout of a wait.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -190,7 +191,9 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             );
             return Error::timed_out(text, error, None);
         }
-        let state = latest.as_ref().map(|latest| format!(": {job} {}", describe(latest))).unwrap_or_default();
+        let now = self.client.shared.dispatcher.now();
+        let state = latest.as_ref().map(|latest| format!(": {job} {}", describe(latest, now)));
+        let state = state.unwrap_or_default();
         let next = latest.as_ref().filter(|job| job.status == Status::Pending).map(|job| job.due_at);
         let text = format!("{what}{state}; the {noun} continues");
         Error::timed_out(text, latest.and_then(|job| job.error), next)
@@ -354,10 +357,11 @@ async fn failed_blocker<S: Store + ?Sized>(client: &Client<S>, job: &JobRecord) 
     chains.into_iter().flatten().find(failed)
 }
 
-/// Describes the state of an open chain's job for the error message of a wait that ended.
-fn describe(job: &JobRecord) -> String {
+/// Describes the state of an open chain's job at a time of the store, for the error message of a wait that ended.
+fn describe(job: &JobRecord, now: Timestamp) -> String {
     let JobRecord { status, attempt, error, due_at, .. } = job;
     let state = match status {
+        Status::Pending if *attempt == 0 && *due_at > now => format!("is not due until {due_at}"),
         Status::Pending if *attempt == 0 => {
             format!("is pending because no worker has acquired it, due at {due_at}")
         }

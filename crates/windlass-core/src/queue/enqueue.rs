@@ -106,6 +106,8 @@ where
     ///
     /// By default the wait times out 30 s after this call, including the time to enqueue. The job continues
     /// after a timeout.
+    ///
+    /// To set options of the job, use `enqueue(id, payload).attempts(1).and_wait()`.
     pub fn enqueue_and_wait(&self, id: impl AsRef<str>, payload: impl Borrow<P>) -> Answer<P, O> {
         self.enqueue(id, payload).and_wait()
     }
@@ -217,7 +219,7 @@ where
         Enqueue { queue: self.queue, new: self.new, has_error_ttl: self.has_error_ttl, to: Some(tx.into()) }
     }
 
-    /// Waits for the result of the job.
+    /// Waits for the result of the job. Set the options of the job before.
     pub fn and_wait(self) -> Answer<P, O> {
         let new = match self.to {
             None => self.new,

@@ -156,9 +156,43 @@ fn parse(expression: &str) -> Result<croner::Cron> {
         .dom_and_dow(has_starred_day(expression))
         .build();
     parser.parse(expression).or_else(|error| {
-        let rule = "five fields (minute hour day month weekday), or six with the second first";
-        invalid(format!("the cron expression `{expression}` is invalid ({error}): use {rule}"))
+        let problem = problem(&parser, expression).unwrap_or_else(|| error.to_string());
+        invalid(format!("the cron expression `{expression}` is invalid: {problem}"))
     })
+}
+
+/// The fields of an expression with six fields, and the values that each accepts.
+const FIELDS: [(&str, &str); 6] = [
+    ("second", "0 to 59"),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day", "1 to 31"),
+    ("month", "1 to 12, or JAN to DEC"),
+    ("weekday", "0 to 7, or SUN to SAT"),
+];
+
+/// Returns what is wrong with an expression that the library refuses, and how to correct it. The library's own message
+/// does not name the field.
+fn problem(parser: &CronParser, expression: &str) -> Option<String> {
+    let given: Vec<_> = expression.split_whitespace().collect();
+    if expression.contains('@') {
+        return Some("use `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` or fields".to_owned());
+    }
+    let Some(first) = FIELDS.len().checked_sub(given.len()).filter(|first| *first <= 1) else {
+        let (count, noun) = (given.len(), if given.len() == 1 { "field" } else { "fields" });
+        return Some(format!(
+            "it has {count} {noun}: use five fields (minute hour day month weekday), or six with the second first"
+        ));
+    };
+    // A field is the cause if the library refuses it among fields that are always valid.
+    let is_refused = |place: usize, text: &str| {
+        let field = |other| if other == place { text } else { "*" };
+        let fields: Vec<_> = (0..FIELDS.len()).map(field).collect();
+        parser.parse(&fields.join(" ")).is_err()
+    };
+    let mut fields = FIELDS.iter().enumerate().skip(first).zip(given);
+    let ((_, (name, range)), text) = fields.find(|((place, _), text)| is_refused(*place, text))?;
+    Some(format!("the {name} is `{text}`: use {range}, or `*`, a list, a range or a step of these"))
 }
 
 /// Whether the day of month or the weekday begins with `*`, as in `*/2`. In Vixie cron such a field does not count as

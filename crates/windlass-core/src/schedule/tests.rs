@@ -204,10 +204,21 @@ fn refused(spec: crate::Result<ScheduleSpec>, expected: &str) {
 #[test]
 fn bad_specifications_are_refused_with_the_value_and_the_rule() {
     refused(Cron::new("0 0 30 2 *"), "`0 0 30 2 * (UTC)` never fires");
-    refused(Cron::new("61 * * * *"), "the cron expression `61 * * * *` is invalid");
-    refused(Cron::new(""), "is invalid");
-    refused(Cron::new("* * * *"), "five fields");
-    refused(Cron::new("0 0 0 1 1 * 2030"), "five fields");
+    let minute = "the cron expression `61 * * * *` is invalid: the minute is `61`: use 0 to 59, or `*`, a list, a range or \
+                  a step of these";
+    refused(Cron::new("61 * * * *"), minute);
+    refused(Cron::new("61 * * * * *"), "the second is `61`: use 0 to 59,");
+    refused(Cron::new("0 25 * * *"), "the hour is `25`: use 0 to 23,");
+    refused(Cron::new("0 9 32 * *"), "the day is `32`: use 1 to 31,");
+    refused(Cron::new("0 9 * 1,13 *"), "the month is `1,13`: use 1 to 12, or JAN to DEC,");
+    refused(Cron::new("0 0 9 * * MONDAY"), "the weekday is `MONDAY`: use 0 to 7, or SUN to SAT,");
+    refused(Cron::new("@sometimes"), "is invalid: use `@hourly`,");
+    let count =
+        |count: &str| format!("it has {count}: use five fields (minute hour day month weekday), or six with");
+    refused(Cron::new(""), &count("0 fields"));
+    refused(Cron::new("9"), &count("1 field"));
+    refused(Cron::new("0 9 * *"), &count("4 fields"));
+    refused(Cron::new("0 0 0 1 1 * 2030"), &count("7 fields"));
     refused(Cron::new("@daily").map(|spec| spec.in_zone("Mars/Olympus")), "`Mars/Olympus` is unknown");
     refused(Every::new(Duration::ZERO), "the interval is 0");
     refused(Ok(Once::at(at("2026-11-15T06:00:00Z")).ends_at(at("2026-11-14T06:00:00Z"))), "never fires");

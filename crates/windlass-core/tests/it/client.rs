@@ -237,6 +237,20 @@ async fn blockers_are_declared_at_the_start() {
 }
 
 #[tokio::test]
+async fn a_wait_that_times_out_states_when_the_job_is_due() {
+    let client = client();
+    let wait =
+        async |chain| client.wait(chain).timeout(Duration::from_millis(1)).await.unwrap_err().to_string();
+    let error = wait(client.start(mail()).await.unwrap()).await;
+    assert!(
+        error.contains("its job `mail` is pending because no worker has acquired it, due at "),
+        "{error}"
+    );
+    let error = wait(client.start(mail()).after(Duration::from_secs(3_600)).await.unwrap()).await;
+    assert!(error.contains("its job `mail` is not due until ") && !error.contains("worker"), "{error}");
+}
+
+#[tokio::test]
 async fn a_wait_that_times_out_names_the_blocker_that_failed() {
     let client = client();
     let mails = client.start_many([mail(), mail()]).await.unwrap();

@@ -13,7 +13,7 @@ async fn a_write_during_an_open_transaction_times_out_with_the_cause() {
     let tx = store.begin().await.unwrap();
     let error = store.create(chain(ChainId::new())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy);
-    assert!(error.to_string().contains("run the command in the transaction"), "{error}");
+    assert!(error.to_string().contains("`tx.start(…)` after `client.begin()`"), "{error}");
     store.commit(tx).await.unwrap();
     store.create(chain(ChainId::new())).await.unwrap();
 }

@@ -16,7 +16,7 @@ async fn check(url: &str, options: Options, kind: ErrorKind, part: &str) {
     };
     let error = opened.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
-    assert!(error.to_string().contains(part), "{error}");
+    assert!(error.to_string().contains(part) && !error.to_string().contains("s3cret"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,15 +44,22 @@ async fn a_failed_open_reports_the_reason() {
         check(&server.url(), options.clone().schema(bad), ErrorKind::Invalid, "schema").await;
     }
     check(&server.url(), options.clone().prefix("a b"), ErrorKind::Invalid, "prefix").await;
-    check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "cannot be reached")
-        .await;
-    check("postgres://nobody@127.0.0.1:1/none", options.clone(), ErrorKind::Unavailable, "refused").await;
+    let url = "postgres://nobody:s3cret@127.0.0.1:1/none";
+    let text = "PostgreSQL cannot be reached at 127.0.0.1:1/none: ";
+    check(url, options.clone(), ErrorKind::Unavailable, text).await;
+    check(url, options.clone(), ErrorKind::Unavailable, "refused").await;
+    let socket = "postgres:///none?host=/no/such/directory&port=7";
+    let text = "PostgreSQL cannot be reached at /no/such/directory:7/none: ";
+    check(socket, options.clone(), ErrorKind::Unavailable, text).await;
     #[cfg(feature = "tokio-postgres")]
     {
-        let connected = windlass_postgres::TokioPostgres::connect("postgres://nobody@127.0.0.1:1/none").await;
-        let error = connected.unwrap_err();
+        let error = windlass_postgres::TokioPostgres::connect(url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.to_string().contains("refused"), "{error}");
+        assert!(
+            error.to_string().starts_with("PostgreSQL cannot be reached at 127.0.0.1:1/none: "),
+            "{error}"
+        );
+        assert!(error.to_string().contains("refused") && !error.to_string().contains("s3cret"), "{error}");
     }
     check("no address at all", options.clone(), ErrorKind::Invalid, "URL is invalid").await;
     check(&server.url(), options.clone().migrate(false), ErrorKind::Outdated, "migrations_sql").await;

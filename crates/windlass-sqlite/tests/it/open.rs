@@ -55,17 +55,21 @@ async fn a_failed_open_reports_the_reason() {
         check(file.options().prefix(prefix), ErrorKind::Invalid, "prefix").await;
     }
     check(Options::new(":memory:"), ErrorKind::Invalid, "needs a file").await;
-    check(
-        Options::new(file.directory.path().join("no/such/directory.db")),
-        ErrorKind::AccessDenied,
-        "check that the directory exists",
-    )
-    .await;
+    let missing = file.directory.path().join("no/such/directory.db");
+    let text = format!(
+        "SQLite: `{}`: unable to open database file (14): check that the directory",
+        missing.display()
+    );
+    check(Options::new(missing), ErrorKind::AccessDenied, &text).await;
 
     let not_a_database = file.directory.path().join("text.db");
     std::fs::write(&not_a_database, "no database at all, but long enough to be read as one".repeat(99))
         .unwrap();
-    check(Options::new(not_a_database), ErrorKind::Corrupt, "damaged").await;
+    let text = format!(
+        "SQLite: `{}`: file is not a database (26): the file is not a database, or damaged; check the path",
+        not_a_database.display()
+    );
+    check(Options::new(not_a_database), ErrorKind::Corrupt, &text).await;
 }
 
 #[tokio::test]

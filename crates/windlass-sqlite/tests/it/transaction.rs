@@ -216,7 +216,8 @@ async fn a_command_outside_the_callers_own_transaction_reports_the_deadlock() {
     let began_at = Instant::now();
     let error = client.start(Welcome { user: 2 }).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
-    assert!(error.to_string().contains("must send its commands through it"), "{error}");
+    let cure = "must send its commands through it: `tx.start(…)` after `client.begin()`";
+    assert!(error.to_string().contains(cure), "{error}");
     assert!(began_at.elapsed() < 5 * busy_timeout, "it took {:?}", began_at.elapsed());
     tx.commit().await.unwrap();
     let jobs = client.store().list_jobs(ListJobs::default()).await.unwrap().jobs;
