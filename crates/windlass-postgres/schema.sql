@@ -185,6 +185,7 @@ table ready (
   job uuid not null,
   priority smallint not null,
   has_blockers boolean not null,
+  bytes integer not null,
   type text not null
 ) with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
 
@@ -560,6 +561,8 @@ function expired_v1(now bigint, types text[], max_jobs integer, spared uuid[])
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
+function fitting_v1(places tid[], used bigint, OUT fitting tid[], OUT bytes bigint)
+
 function free_keys_v1(new_jobs new_v1[])
 
 function get_chains_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys text[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
@@ -630,6 +633,8 @@ function new_jobs_v1(ids uuid[], types text[], codecs text[], inputs bytea[], du
 
 function next_due_v1(given bigint, types text[], floor_types text[], floor_priorities bigint[], floors bigint[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
+function outputs_bytes_v1(of_job uuid)
+
 function outputs_v1(by_request uuid)
 
 function own_v1(given bigint)
@@ -655,6 +660,8 @@ function remove_jobs_v1(jobs uuid[])
 function renew_one_v1(now bigint, of_job uuid, of_fence bigint, until bigint)
 
 function renew_v1(given bigint, jobs uuid[], fences bigint[], leases bigint[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function reply_bytes_v1()
 
 function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended text)
 

@@ -226,7 +226,7 @@ with stored as (
   from (select n, gen_random_uuid() as i from generate_series($1, $2 - 1) n, generate_series(1, 100)) rows
   returning id, seq, due_at, type, priority
 ), ready as (
-  insert into {}.ready (seq, due_at, job, priority, has_blockers, type)
-  select seq, due_at, id, priority, false, type from stored
+  insert into {}.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+  select seq, due_at, id, priority, false, 12, type from stored
 )
 insert into {}.tally (jobs, type, status) select count(*), type, 'pending' from stored group by type";

@@ -32,13 +32,13 @@ pub(super) const CASES: &[Case] = &[
         settle_bytes
     ),
     case!(
-        "limit.acquire",
+        "limit.bytes.acquire",
         "The total size of the inputs that an acquire returns is limited. Later acquires return the other jobs.",
         ["contract"],
         acquired_inputs
     ),
     case!(
-        "limit.acquire.outputs",
+        "limit.bytes.acquire.outputs",
         "The outputs of blockers count for the size of an acquire. A job with larger ones is returned alone.",
         ["contract"],
         acquired_outputs
@@ -178,7 +178,7 @@ async fn acquired_inputs(s: Subject) {
     s.start("a").await;
     s.create((0..3).map(|_| large(&s)).collect()).await;
     let mut acquired = Vec::new();
-    for _ in 0..3 {
+    while acquired.len() < 7 {
         let request = s.acquire_request(&["a"], 10);
         let jobs = s.run(request.clone()).await.jobs;
         let bytes: usize = jobs.iter().map(|one| one.job.input.bytes().len()).sum();
