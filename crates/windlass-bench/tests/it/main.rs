@@ -19,6 +19,10 @@ use windlass_bench::{Report, Unit, channel, postgres_scale};
 /// test catches gradual increases.
 const CEILING: f64 = if cfg!(debug_assertions) { 2.4 } else { BUDGET };
 
+/// The processor time of PostgreSQL that a job may take to be started, acquired or settled, with 100 jobs per command. It takes
+/// 6 to 10 µs on a fast machine. A layout or a plan whose cost grows with the stored jobs takes far more.
+const SERVER_BUDGET_US: f64 = 60.0;
+
 /// A minimal plan with two rounds.
 fn tiny() -> Plan {
     Plan {
@@ -146,6 +150,13 @@ async fn every_part_of_the_scale_is_measured() {
     for curve in &scale.curves {
         let costs = curve.points.iter().flat_map(|point| point.costs());
         assert!(costs.into_iter().all(|(_, cost)| cost > 0.0), "{curve:?}");
+        for point in &curve.points {
+            let costs = [point.start_us, point.acquire_us, point.settle_us];
+            assert!(
+                costs.iter().all(|cost| *cost < SERVER_BUDGET_US),
+                "more than {SERVER_BUDGET_US} µs: {point:?}"
+            );
+        }
     }
     let workers = scale.workers.as_ref().expect("workers were compared");
     assert!(workers.ratio() > 0.0, "{workers:?}");
