@@ -253,8 +253,8 @@ impl Announcements {
         self.cut(0, Some(NotWritten::RolledBack), dispatcher);
     }
 
-    /// Handles the result of a commit. After a lost reply, it is unknown whether the commit happened: the rollback hooks
-    /// run, but the observers are not told that nothing was written.
+    /// Handles the result of a commit. After a lost reply, it is unknown whether the commit happened. The rollback hooks run
+    /// nevertheless, and the observers are notified that no event will follow, not that nothing was written.
     pub(crate) fn commit_ended(mut self, ended: &Result<()>, dispatcher: &Dispatcher) {
         match ended {
             Ok(()) => self.send(dispatcher),

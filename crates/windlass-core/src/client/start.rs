@@ -104,7 +104,7 @@ async fn create_batch<S: Store + ?Sized>(
         Err(error) if error.kind() == ErrorKind::Busy && request.chains.len() > 1 => {
             vec![Created::Busy; request.chains.len()]
         }
-        // Also if the chain is busy: the transaction of the lost try may have locked it.
+        // The lost try may still take effect. If the chain is busy, the transaction of that try may have locked it.
         Err(error) => {
             return Err(match &lost {
                 Some(lost) => after_lost(error, lost),
