@@ -149,6 +149,7 @@ begin
     where o.request = by_request and o.status = 'running';
     if found then
       return query select * from windlass.outputs_v1(by_request);
+      return next windlass.row_v1(('more', null, null, null, null, null)::windlass.reply_v1);
       return;
     end if;
     -- They have ended or were requeued. Otherwise a job that is taken again would be in two rows.
@@ -251,6 +252,9 @@ begin
   end loop;
   if exists (select from windlass.lease l where l.request = by_request and l.has_blockers) then
     return query select * from windlass.outputs_v1(by_request);
+  end if;
+  if is_full then
+    return next windlass.row_v1(('more', null, null, null, null, null)::windlass.reply_v1);
   end if;
 end
 $$;

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use windlass_core::command::{Acquire, AcquireReply, Acquired, Renew, RenewReply, Renewed, Ripple};
 use windlass_core::{JobId, Result, Timestamp};
 
+use crate::floors::Scan;
 use crate::provider::{Parameter, Provider};
 use crate::reply::{Values, corrupt, in_order, put, ripple};
 use crate::request::{count, id, span};
@@ -19,9 +20,7 @@ impl Execute for Acquire {
         for row in call.run_careful(&call.statements().acquire, parameters).await? {
             rows.take(row.into())?;
         }
-        let reply = rows.reply()?;
-        call.acquired(scan.as_ref(), &self, &reply);
-        Ok(reply)
+        rows.reply(&call, scan.as_ref(), &self)
     }
 }
 
@@ -39,19 +38,22 @@ pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 7] {
 }
 
 /// Collects the rows of the reply to an acquire: first the jobs in any order, then the blockers of those that have some, then
-/// the outputs of these blockers.
+/// the outputs of these blockers. The last row may say that other jobs may be due.
 #[derive(Default)]
 pub(crate) struct AcquireRows {
     now: Option<Timestamp>,
     /// The jobs, with their place in the order of creation.
     jobs: Vec<(Acquired, i64)>,
     ripple: Ripple,
+    /// Whether the reply does not tell if other jobs are due: it is full, or repeats an earlier one.
+    has_more: bool,
 }
 
 impl AcquireRows {
     pub(crate) fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
+            "more" => self.has_more = true,
             "job" => self.jobs.push(values.acquired()?),
             "blockers" => {
                 let job = values.job_id()?;
@@ -72,11 +74,19 @@ impl AcquireRows {
         found.ok_or_else(|| corrupt("a blocker without a job"))
     }
 
-    pub(crate) fn reply(mut self) -> Result<AcquireReply> {
+    /// Ends the command: returns its reply, and learns from it.
+    pub(crate) fn reply<P: Provider>(
+        mut self,
+        call: &Call<'_, P>,
+        scan: Option<&Scan>,
+        request: &Acquire,
+    ) -> Result<AcquireReply> {
         let now = self.now.ok_or_else(|| corrupt("an acquire reply without a time"))?;
         self.jobs.sort_by_key(|(Acquired { job, .. }, seq)| (Reverse(job.priority), job.due_at, *seq));
         let jobs = self.jobs.into_iter().map(|(acquired, _)| acquired).collect();
-        Ok(AcquireReply { jobs, ripple: self.ripple, now })
+        let reply = AcquireReply { jobs, ripple: self.ripple, now };
+        call.acquired(scan, request, &reply, self.has_more);
+        Ok(reply)
     }
 }
 

@@ -68,9 +68,8 @@ impl Execute for CreateAndAcquire {
             creating &= row.part != "now";
             if creating { created.take(row.into())? } else { acquired.take(row.into())? }
         }
-        let acquired = acquired.reply()?;
-        call.acquired(scan.as_ref(), &acquire, &acquired);
-        Ok(CreateAndAcquireReply { create: created.reply(durability)?, acquire: acquired })
+        let acquire = acquired.reply(&call, scan.as_ref(), &acquire)?;
+        Ok(CreateAndAcquireReply { create: created.reply(durability)?, acquire })
     }
 }
 

@@ -55,9 +55,8 @@ impl Execute for Exchange {
             settling &= row.part != "now";
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }
-        let acquired = acquired.reply()?;
-        call.acquired(scan.as_ref(), &self.acquire, &acquired);
-        Ok(ExchangeReply { settle: settled.reply()?, acquire: acquired })
+        let acquire = acquired.reply(&call, scan.as_ref(), &self.acquire)?;
+        Ok(ExchangeReply { settle: settled.reply()?, acquire })
     }
 }
 

@@ -266,9 +266,15 @@ impl<'a, P: Provider> Call<'a, P> {
     }
 
     /// Updates the floors and the maintenance after an acquire.
-    pub(crate) fn acquired(&self, scan: Option<&Scan>, request: &Acquire, reply: &AcquireReply) {
+    pub(crate) fn acquired(
+        &self,
+        scan: Option<&Scan>,
+        request: &Acquire,
+        reply: &AcquireReply,
+        has_more: bool,
+    ) {
         if let Some(scan) = scan {
-            self.floors().learn(scan, request, reply);
+            self.floors().learn(scan, request, reply, has_more);
         }
         self.maintain(reply.jobs.len());
     }

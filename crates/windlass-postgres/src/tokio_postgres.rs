@@ -1,6 +1,7 @@
 //! Provider for tokio-postgres with a deadpool pool.
 
 use std::error::Error as StdError;
+use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -421,7 +422,12 @@ fn address(config: &Config) -> String {
         #[cfg(unix)]
         Host::Unix(directory) => format!("{}:{}", directory.display(), port(place)),
     };
-    let servers: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    let mut servers: Vec<_> = config.get_hosts().iter().enumerate().map(host).collect();
+    if servers.is_empty() {
+        let numeric = config.get_hostaddrs().iter().enumerate();
+        servers =
+            numeric.map(|(place, address)| SocketAddr::new(*address, port(place)).to_string()).collect();
+    }
     let servers = servers.join(",");
     config.get_dbname().map_or(servers.clone(), |database| format!("{servers}/{database}"))
 }

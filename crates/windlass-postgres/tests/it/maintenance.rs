@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use windlass_conformance::{complete, type_name};
 use windlass_core::command::{Count, Delete, Settle, Settlement, Types};
-use windlass_core::{Status, Store, Transactional};
+use windlass_core::{Payload, Status, Store, Transactional, limit};
 use windlass_testkit::wait_until;
 
 use crate::Database;
@@ -144,6 +144,14 @@ async fn dead_rows_that_cannot_be_removed_do_not_slow_acquires_down() {
     let after = number(&database, read).await;
     let bound = (DRAINED + 1_000) * all + ACQUIRES * 600;
     assert!(after - before <= bound, "{} entries were read, at most {bound} expected", after - before);
+    // A reply that ends because of its size says nothing about the jobs that it leaves.
+    for _ in 0..6 {
+        s.start("large").payload(Payload::json(vec![b' '; limit::PAYLOAD_MAX_BYTES]).unwrap()).await;
+    }
+    s.advance(1);
+    tokio::time::sleep(Duration::from_millis(1_100)).await; // tidy: the next acquire looks at everything again
+    assert_eq!(s.acquire("large", 10).await.len(), 4);
+    assert_eq!(s.acquire("large", 10).await.len(), 2);
     holder.rollback().await.unwrap();
     // A job with another priority, and one whose due time is long past, are found all the same.
     let low = s.start("a").priority(-3).await;

@@ -60,6 +60,12 @@ async fn a_failed_open_reports_the_reason() {
             "{error}"
         );
         assert!(error.to_string().contains("refused") && !error.to_string().contains("s3cret"), "{error}");
+        let numeric = "hostaddr=127.0.0.1 port=1 user=nobody dbname=none";
+        let error = windlass_postgres::TokioPostgres::connect(numeric).await.unwrap_err();
+        assert!(
+            error.to_string().starts_with("PostgreSQL cannot be reached at 127.0.0.1:1/none: "),
+            "{error}"
+        );
     }
     check("no address at all", options.clone(), ErrorKind::Invalid, "URL is invalid").await;
     check(&server.url(), options.clone().migrate(false), ErrorKind::Outdated, "migrations_sql").await;
