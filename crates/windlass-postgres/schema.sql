@@ -643,6 +643,8 @@ function pause_v1(given bigint, types text[], pausing boolean) set lock_timeout=
 
 function pending_types_v1(types text[])
 
+function raise_fences_v1(jobs uuid[])
+
 function reaches_v1(chains uuid[], sought uuid)
 
 function ready_rows_v1(jobs uuid[])
@@ -668,6 +670,8 @@ function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended t
 function resolve_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
 
 function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
+
+function retire_fence_v1(last bigint)
 
 function retire_v1(given bigint, who uuid) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 

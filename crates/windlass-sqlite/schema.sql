@@ -195,7 +195,8 @@ CREATE TABLE windlass_schedule (
 ) strict, without rowid;
 
 CREATE TABLE windlass_sequence (
-  last integer not null
+  last integer not null,                      -- the last number in the order of creation
+  retired integer not null                    -- the largest fence of a deleted job
 ) strict;
 
 CREATE TABLE windlass_tally (

@@ -213,13 +213,15 @@ impl Fence {
     /// Returns the fence of a job that has never been acquired.
     ///
     /// It is derived from the creation time in milliseconds, so that the fences of a chain that is deleted and later
-    /// created again with the same id do not overlap with the earlier ones.
+    /// created again with the same id do not overlap with the earlier ones. If a deleted job had a larger fence, because
+    /// it was created in the same millisecond or the clock has gone back, the new job starts above that fence.
     #[must_use]
     pub fn at_creation(created_at: Timestamp) -> Self {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)
     }
 
-    /// Returns how many times a job with this fence, which was created at this time, has been acquired.
+    /// Returns how many times a job with this fence, which was created at this time, has been acquired. If its id was used
+    /// before, the number may be larger.
     pub(crate) fn acquired_since(self, created_at: Timestamp) -> u64 {
         self.0.saturating_sub(Self::at_creation(created_at).0)
     }

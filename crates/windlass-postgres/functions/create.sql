@@ -1,3 +1,10 @@
+-- Lets the fences of new jobs start above the largest fence of a deleted job: one of those may have had the same id, and may have been
+-- created in the same millisecond. An insert may wait until another transaction has deleted the former job, so this follows
+-- the insert.
+create function windlass.raise_fences_v1(jobs uuid[]) returns void language sql as $$
+  update windlass.job j set fence = pg_sequence_last_value('windlass.retired') + 1 where j.id = any (jobs)
+$$;
+
 -- Stores a new job, which waits for these stored chains: the first of a new chain, or the next one of the chain whose
 -- first job is `first`.
 create function windlass.insert_job_v1(
@@ -45,6 +52,10 @@ begin
   returning * into stored;
   if stored.id is null then
     return stored;
+  end if;
+  if pg_sequence_last_value('windlass.retired') > stored.fence then
+    perform windlass.raise_fences_v1(array[stored.id]);
+    select j.* into stored from windlass.job j where j.id = stored.id;
   end if;
   perform windlass.moved_v1(null, stored);
   if stored.chain_closed_at is not null then
@@ -202,6 +213,9 @@ begin
     insert into windlass.tally (jobs, type, status) select count(*), i.type, 'pending' from inserted i group by i.type
   )
   select 'stored', null, array_agg(i.id), null, array_agg(i.due_at), null into stored from inserted i;
+  if pg_sequence_last_value('windlass.retired') > now * 1024 then
+    perform windlass.raise_fences_v1(stored.ids);
+  end if;
   return stored;
 end
 $$;
@@ -272,6 +286,9 @@ begin
       id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
       keep_cancelled, chain_trace, n
     );
+    if pg_sequence_last_value('windlass.retired') > now * 1024 then
+      perform windlass.raise_fences_v1(ids);
+    end if;
     insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
     select
       base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),

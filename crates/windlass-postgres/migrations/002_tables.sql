@@ -9,6 +9,8 @@
 -- change is in an index, and pages have room for three versions of each row. A column that an index uses must keep its
 -- value on this path; `listed` and `trim_at` stay null.
 create sequence windlass.page;
+-- The largest fence of a deleted job. A sequence, because snapshots do not hide its value, and it can only grow.
+create sequence windlass.retired;
 create table windlass.job (
   id uuid primary key,
   chain uuid not null,

@@ -378,7 +378,8 @@ macro_rules! store {
                     // No maintenance during this: it locks the same tables in another order.
                     let text = format!(
                         "{SET_TIMEOUTS}; set local lock_timeout = '5s'; \
-                         select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}"
+                         select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}; \
+                         select setval('windlass.retired', 1, false)"
                     );
                     let mut tx = self.provider.begin_read_committed().await?;
                     self.provider.script_in(P::tx_ref(&mut tx), &self.names.render(&text)).await?;

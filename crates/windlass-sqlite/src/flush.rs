@@ -213,8 +213,11 @@ impl SqliteRows<'_> {
                 self.run(Sql::ClearTally, params![job_type.as_str(), status])?;
             }
         }
-        if self.sequence != self.stored_sequence {
-            self.run(Sql::UpdateSequence, [self.sequence])?;
+        if let Some(sequence) = self.sequence.filter(|_| self.sequence != self.stored_sequence) {
+            self.run(
+                Sql::UpdateSequence,
+                params![sequence.last.cast_signed(), sequence.retired.0.cast_signed()],
+            )?;
             self.stored_sequence = self.sequence;
         }
         Ok(())

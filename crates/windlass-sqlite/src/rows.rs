@@ -14,7 +14,7 @@ use rusqlite::{CachedStatement, Connection, Row as SqlRow, params};
 use windlass_core::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use windlass_core::model::{ChainRow, Due, JobRow, LockRow, Row, RowKey, Rows};
 use windlass_core::{
-    ChainId, ClosedAs, JobId, Key, LockName, RequestId, Result, ScheduleId, ScheduleName, Timestamp,
+    ChainId, ClosedAs, Fence, JobId, Key, LockName, RequestId, Result, ScheduleId, ScheduleName, Timestamp,
     TypeName, WorkerId,
 };
 
@@ -34,9 +34,9 @@ pub(crate) struct SqliteRows<'c> {
     /// Whether a change affects who waits for a chain, or which chain a key points at.
     pub(crate) changed_edges: bool,
     pub(crate) changed_keys: bool,
-    /// The last creation number, once it has been read.
-    pub(crate) sequence: Option<u64>,
-    pub(crate) stored_sequence: Option<u64>,
+    /// The row of the table `sequence`, once it has been read.
+    pub(crate) sequence: Option<Sequence>,
+    pub(crate) stored_sequence: Option<Sequence>,
     /// The largest id of a stored job. It is read only for large batches of new jobs. Ids grow with time, so most new
     /// ids are larger than this one, and need not be looked up.
     largest: Option<JobId>,
@@ -46,6 +46,15 @@ pub(crate) struct SqliteRows<'c> {
     log: Vec<(RowKey, Option<Row>)>,
     #[cfg(feature = "known-bad")]
     pub(crate) spoiled: crate::known_bad::Spoiled,
+}
+
+/// What is remembered of deleted jobs, so that their numbers are not used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    /// The last creation number.
+    pub(crate) last: u64,
+    /// The largest fence of a deleted job.
+    pub(crate) retired: Fence,
 }
 
 /// A job, and its chain if it is the chain's first.
@@ -64,7 +73,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     slots: HashMap<JobId, Slot>,
-    sequence: Option<u64>,
+    sequence: Option<Sequence>,
 }
 
 /// Maximum number of rows to keep.
@@ -97,6 +106,18 @@ impl<'c> SqliteRows<'c> {
         let blocker = blocker.map_or(uuid::Uuid::nil(), |job| *job.as_uuid());
         self.largest_blocker = Some(ChainId::from_uuid(blocker));
         Ok(())
+    }
+
+    fn sequence(&mut self) -> Result<&mut Sequence> {
+        if self.sequence.is_none() {
+            let read = |row: &SqlRow<'_>| {
+                let mut columns = Columns { row, next: 0 };
+                Ok(Sequence { last: columns.number()?, retired: Fence(columns.number()?) })
+            };
+            let stored = first(self.prepared.get(Sql::Sequence)?, [], read)?.unwrap_or_default();
+            (self.sequence, self.stored_sequence) = (Some(stored), Some(stored));
+        }
+        Ok(self.sequence.get_or_insert_default())
     }
 
     /// Returns a number that changes when another connection commits.
@@ -266,17 +287,19 @@ impl Rows for SqliteRows<'_> {
     }
 
     fn next_seq(&mut self) -> Result<u64> {
-        let last = match self.sequence {
-            Some(last) => last,
-            None => {
-                let read = |row: &SqlRow<'_>| Columns { row, next: 0 }.number();
-                let last = first(self.prepared.get(Sql::Sequence)?, [], read)?.unwrap_or(0);
-                self.stored_sequence = Some(last);
-                last
-            }
-        };
-        self.sequence = Some(last + 1);
-        Ok(last + 1)
+        let sequence = self.sequence()?;
+        sequence.last += 1;
+        Ok(sequence.last)
+    }
+
+    fn retired(&mut self) -> Result<Fence> {
+        Ok(self.sequence()?.retired)
+    }
+
+    fn retire(&mut self, fence: Fence) -> Result<()> {
+        let sequence = self.sequence()?;
+        sequence.retired = sequence.retired.max(fence);
+        Ok(())
     }
 
     fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()> {

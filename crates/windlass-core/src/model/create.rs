@@ -150,6 +150,9 @@ impl<R: Rows> Execution<'_, R> {
             None if blockers.iter().any(|blocker| !blocker.resolved) => Status::Blocked,
             None => Status::Pending,
         };
+        // A deleted job may have had this id, and may have been created in the same millisecond.
+        let (fence, retired) = (Fence::at_creation(self.now), self.rows.retired()?);
+        let fence = if retired > fence { retired.next() } else { fence };
         let job = JobRecord {
             id: position.id,
             chain: position.chain,
@@ -164,7 +167,7 @@ impl<R: Rows> Execution<'_, R> {
             due_at: new.schedule.due(self.now),
             attempt: 0,
             max_attempts: new.max_attempts,
-            fence: Fence::at_creation(self.now),
+            fence,
             version: Version::default(),
             lease: None,
             cancel_requested: false,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::row::{ChainRow, JobRow, LockRow, Row, RowKey};
 use crate::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use crate::error::{Error, Result};
-use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
+use crate::id::{ChainId, Fence, JobId, RequestId, ScheduleId, WorkerId};
 use crate::name::{Key, LockName, ScheduleName, TypeName};
 use crate::record::ClosedAs;
 use crate::refusal::Refusal;
@@ -35,6 +35,12 @@ pub trait Rows {
 
     /// Returns the next creation number. A number is never used twice, even if its job was deleted.
     fn next_seq(&mut self) -> Result<u64>;
+
+    /// Returns the largest fence that [`retire`](Self::retire) was given, or 0.
+    fn retired(&mut self) -> Result<Fence>;
+
+    /// Remembers the fence of a job that is deleted. The fences of a job that is created with the same id are larger.
+    fn retire(&mut self, fence: Fence) -> Result<()>;
 
     /// Inserts, replaces or deletes a row.
     fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()>;

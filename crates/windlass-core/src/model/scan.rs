@@ -9,9 +9,9 @@ use super::row::{ChainRow, JobRow, Row, RowKey};
 use crate::id::{ChainId, JobId};
 
 impl Model {
-    /// Sets or deletes one row, as an effect does. Returns the previous value.
+    /// Sets or deletes one row, as a replayed effect does. Returns the previous value.
     pub fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
-        self.tables.install(key, after)
+        self.tables.replay(key, after)
     }
 
     /// Returns a job.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use crate::command::{EndedJobs, ScheduleRecord, WorkerInfo};
-use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
+use crate::id::{ChainId, Fence, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey, repeat_window};
 use crate::model::sorted::Sorted;
 use crate::name::{Key, LockName, ScheduleName, TypeName};
@@ -43,6 +43,8 @@ pub(super) struct Tables {
     /// Whether changes are logged.
     is_logging: bool,
     next_seq: u64,
+    /// The largest fence of a deleted job.
+    retired: Fence,
 
     /// The job types that have stored jobs.
     pub(super) types: BTreeMap<TypeName, OfType>,
@@ -189,6 +191,11 @@ impl Tables {
         self.next_seq = self.next_seq.max(seq);
     }
 
+    /// Marks all fences up to this one as used.
+    pub(super) fn skip_fences(&mut self, last: Fence) {
+        self.retired = self.retired.max(last);
+    }
+
     /// Returns a chain in the form that readers see.
     pub(super) fn view(&self, id: ChainId) -> Option<ChainRecord> {
         let row = self.chains.get(&id)?;
@@ -226,6 +233,16 @@ impl Tables {
     pub(super) fn clear_log(&mut self) {
         self.is_logging = false;
         self.log.clear();
+    }
+
+    /// Applies a change that a command has made. Its jobs were deleted by that command, so their fences are used.
+    pub(super) fn replay(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
+        let is_deleted = after.is_none();
+        let before = self.install(key, after);
+        if let Some(Row::Job(row)) = before.as_ref().filter(|_| is_deleted) {
+            self.skip_fences(row.job.fence);
+        }
+        before
     }
 
     /// Sets or deletes a row together with its index entries, and returns its previous value.

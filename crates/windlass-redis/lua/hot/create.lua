@@ -35,7 +35,7 @@ end
 
 -- Returns the kinds of this request, and their pending sets by key. A kind's rows have everything between the lengths of
 -- the payloads and the number in common, and everything between the number and the input, unless they are due later.
-local function read_kinds(now, first)
+local function read_kinds(now, fence, first)
   local kinds, sets = {}, {}
   for at = 4, first - 4, 4 do
     local job_type, priority = ARGV[at], ARGV[at + 1]
@@ -46,7 +46,7 @@ local function read_kinds(now, first)
     local kind = { set = sets[key], type = job_type, priority = tonumber(priority), count = 0 }
     kind.head = function(due, flags)
       return pack(
-        HEAD, 2, flags, 0, kind.priority, 0, #job_type, 0, 0, 0, 0, now * FENCES_PER_MS, due, -1, -1, -1, -1
+        HEAD, 2, flags, 0, kind.priority, 0, #job_type, 0, 0, 0, 0, fence, due, -1, -1, -1, -1
       ) .. NO_ID .. NO_ID
     end
     kind.head_now = kind.head(now, 0)
@@ -85,15 +85,15 @@ local function hot()
     end
     seen[id], ids[at], keys[at + 1] = true, id, tag .. ':job:' .. id
   end
-  local meta = try('HMGET', tag .. ':meta', 'layout', 'seq')
-  local seq = meta and tonumber(meta[2] or 0)
-  if not seq or (meta[1] and meta[1] ~= LAYOUT) or try(unpack(keys)) ~= 0 then
+  local meta = try('HMGET', tag .. ':meta', 'layout', 'seq', 'retired')
+  local seq, retired = meta and tonumber(meta[2] or 0), meta and tonumber(meta[3] or 0)
+  if not seq or not retired or (meta[1] and meta[1] ~= LAYOUT) or try(unpack(keys)) ~= 0 then
     return nil
   end
 
   local now = read_clock()
   local now_text = string.format('%.0f', now)
-  local kinds, sets = read_kinds(now, first)
+  local kinds, sets = read_kinds(now, fence_after(now, retired), first)
   local rows, counts, blocks, block, members, new_keys, apart, sizes = { 'MSET' }, {}, {}, nil, nil, {}, {}, {}
   for at = 1, count do
     local asked, id = ARGV[first + 2 * at - 2], ids[at]

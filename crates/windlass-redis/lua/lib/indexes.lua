@@ -345,8 +345,11 @@ end
 
 -- Writes all staged changes.
 local function commit()
-  if counter.value then
-    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', counter.value)
+  if numbers.seq ~= numbers.stored_seq then
+    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', numbers.seq)
+  end
+  if numbers.retired ~= numbers.stored_retired then
+    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'retired', numbers.retired)
   end
   stage_counts()
   stage_numbers(tag .. ':former', former)

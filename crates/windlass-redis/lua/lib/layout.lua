@@ -36,9 +36,16 @@ local LARGE_MIN = 16 * 1024
 local TIME_MAX = 253402300799999
 -- How long a closed chain stays, whatever its retention.
 local REPEAT_WINDOW = 600000
--- A job's fences start at its creation time, so that a job that is created again under the same id gets other fences.
+-- A job's fences start at its creation time, or above the largest fence of a deleted job, so that a job that is created again
+-- under the same id gets other fences.
 -- They are exact in Lua numbers for the next two hundred years.
 local FENCES_PER_MS = 1024
+
+-- Returns the fence of a job that is created now.
+local function fence_after(now, retired)
+  local fence = now * FENCES_PER_MS
+  return retired > fence and retired + 1 or fence
+end
 
 -- Whether the user may run a command that writes to a key, or `EXISTS`. Redis 8.6 refuses the question if the
 -- number of arguments is wrong, so empty ones follow the key.

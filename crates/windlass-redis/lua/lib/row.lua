@@ -248,21 +248,39 @@ local function stored_number(key, value)
   return tonumber(value or 0) or error({ err = 'WRONGTYPE key ' .. key .. ' is not a number' })
 end
 
--- The number of the latest job.
-local counter = {}
+-- The number of the latest job, and the largest fence of a deleted one.
+local numbers = {}
 
--- Returns the next number in the order of creation.
-local function next_seq()
-  if not counter.value then
+local function read_numbers()
+  if not numbers.seq then
     local key = tag .. ':meta'
-    local values = read('HMGET', key, 'layout', 'seq')
+    local values = read('HMGET', key, 'layout', 'seq', 'retired')
     if values[1] and values[1] ~= LAYOUT then
       error({ err = 'WRONGTYPE key ' .. key .. ' has layout ' .. values[1] .. ' and should have ' .. LAYOUT })
     end
-    counter.value = stored_number(key, values[2])
+    numbers.stored_seq, numbers.stored_retired = stored_number(key, values[2]), stored_number(key, values[3])
+    numbers.seq, numbers.retired = numbers.stored_seq, numbers.stored_retired
   end
-  set(counter, 'value', counter.value + 1)
-  return counter.value
+end
+
+-- Returns the next number in the order of creation.
+local function next_seq()
+  read_numbers()
+  set(numbers, 'seq', numbers.seq + 1)
+  return numbers.seq
+end
+
+-- Returns the fence of a job that has never been acquired. A deleted job may have had its id, and may have been created in
+-- the same millisecond.
+local function first_fence()
+  read_numbers()
+  return fence_after(now, numbers.retired)
+end
+
+-- Remembers the fence of a job that is deleted.
+local function retire(fence)
+  read_numbers()
+  set(numbers, 'retired', math.max(numbers.retired, fence))
 end
 
 -- Returns the blockers of a job as declared: `{ chain, trace }` each.

@@ -10,7 +10,7 @@ use foldhash::HashSet;
 use super::{ByTime, Listed, OfType, Tables};
 use crate::command::{EndedJobs, ScheduleRecord, Types, WorkerInfo};
 use crate::error::Result;
-use crate::id::{ChainId, JobId, RequestId, ScheduleId, WorkerId};
+use crate::id::{ChainId, Fence, JobId, RequestId, ScheduleId, WorkerId};
 use crate::model::row::{ChainRow, Effect, JobRow, LockRow, Row, RowKey};
 use crate::model::rows::{Due, Rows};
 use crate::name::{Key, LockName, ScheduleName, TypeName};
@@ -35,6 +35,15 @@ impl Rows for Tables {
     fn next_seq(&mut self) -> Result<u64> {
         self.next_seq += 1;
         Ok(self.next_seq)
+    }
+
+    fn retired(&mut self) -> Result<Fence> {
+        Ok(self.retired)
+    }
+
+    fn retire(&mut self, fence: Fence) -> Result<()> {
+        self.skip_fences(fence);
+        Ok(())
     }
 
     fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()> {
