@@ -4,7 +4,6 @@ mod announce;
 mod batch;
 mod blockers;
 mod bulk;
-mod closing;
 mod collect;
 mod commands;
 mod dependents;
@@ -19,6 +18,7 @@ mod interest;
 mod join;
 mod outbox;
 mod outside;
+mod own_result;
 mod per_runtime;
 mod plan;
 mod schedules;
@@ -49,18 +49,19 @@ pub(crate) use firing::{visit_due, visit_due_page, visit_every};
 pub(crate) use interest::Watching;
 pub(crate) use join::{AcquireSource, PendingAcquire};
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
+pub(crate) use own_result::Completed;
 pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
 pub(crate) use schedules::{DECLARED_EVERY, Declaration, Declared, Declarer, is_noted};
 pub use schedules::{Schedule, ScheduleDetails, Schedules};
-pub(crate) use send::{BusyRetries, answered, answered_within, once_sent, send_repeatedly};
+pub(crate) use send::{BusyRetries, answered, answered_within, send_repeatedly};
 pub(crate) use start::refused;
 pub(crate) use trace::RequestedTraces;
 pub use transaction::{InTx, PendingAnnouncements, Tx};
 pub use wait::Wait;
 use wait::query_batcher;
-pub(crate) use wait::{ChainWait, Prepared, WaitOptions, wait_options};
+pub(crate) use wait::{ChainWait, Closed, Prepared, WaitOptions, wait_options};
 pub(crate) use watch::Watcher;
 
 use crate::chain::Chain;
@@ -170,7 +171,7 @@ impl<S: Store + ?Sized> Client<S> {
     #[must_use = "a wait does nothing until it is awaited"]
     pub fn closed(&self, chain: ChainId, timeout: Duration) -> BoxFuture<'_, Result<ChainRecord>> {
         let options = WaitOptions { timeout, ..WaitOptions::default() };
-        Box::pin(ChainWait::new(self, chain, chain.into(), options).run())
+        Box::pin(ChainWait::new(self, chain, chain.into(), options).record())
     }
 
     /// Returns a builder for the queue with this name. Its jobs have input `P` and output `O`, encoded as

@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout};
 
 use self::observers::{Observers, each, each_on, is_on, reads};
 use super::blockers::Blockers;
-use super::closing::{Closing, Closings};
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
 use super::expect::{Expectation, IdleWorker, IdleWorkers};
@@ -22,6 +21,7 @@ use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::join::{AcquireSource, PendingAcquire};
 use super::outbox::Outbox;
+use super::own_result::{Completed, OwnResult, OwnResults};
 use super::store_time::StoreTime;
 use crate::command::{Acquire, CreateAndAcquire, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
@@ -83,7 +83,7 @@ pub(crate) struct Dispatcher {
     pub(super) closed_runs: ClosedRuns,
     failures: Arc<Failures>,
     idle_workers: IdleWorkers,
-    closings: Closings,
+    own_results: OwnResults,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
     this: Weak<Self>,
@@ -136,7 +136,7 @@ impl Dispatcher {
             events: Outbox::new(WAITING_MAX),
             failures: Arc::default(),
             idle_workers: IdleWorkers::default(),
-            closings: Closings::default(),
+            own_results: OwnResults::default(),
             unsent: Arc::default(),
             this: dispatcher.clone(),
         })
@@ -355,24 +355,19 @@ impl Dispatcher {
         self.idle_workers.wake(chains, self)
     }
 
-    /// Registers a wait for a chain, which [`closing`](Self::closing) wakes.
-    pub(super) fn wait_for_closing(&self, chain: ChainId) -> Closing<'_> {
-        self.closings.wait(chain)
+    /// Registers a wait for a chain that a worker of this client may complete.
+    pub(super) fn wait_for_own(&self, chain: ChainId) -> OwnResult<'_> {
+        self.own_results.wait(chain)
     }
 
-    /// Returns the number of chains that this client waits for and may close itself.
-    pub(super) fn closings(&self) -> usize {
-        self.closings.count()
+    /// Returns the number of waits.
+    pub(super) fn waits(&self) -> usize {
+        self.own_results.count()
     }
 
-    /// Wakes the waits of this client for chains whose closing was sent to the store.
-    pub(crate) fn closing(&self, chains: impl Iterator<Item = ChainId>) {
-        self.closings.sent(chains);
-    }
-
-    /// Lets the waits end that [`closing`](Self::closing) has woken.
-    pub(crate) fn announced(&self, chains: impl Iterator<Item = ChainId>) {
-        self.closings.announced(chains);
+    /// Ends the waits of this client for chains that its workers have completed. Call this after the announcement.
+    pub(crate) fn completed(&self, chains: impl Iterator<Item = Completed>) {
+        self.own_results.completed(chains);
     }
 
     /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.

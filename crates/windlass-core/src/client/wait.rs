@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::closing::Closing;
 use super::commands::{output_of, stored};
+use super::own_result::{Completed, OwnResult};
 use super::send::send;
 use super::{Batcher, Client, Dispatcher};
 use crate::chain::{Chain, ChainRef};
@@ -15,7 +15,7 @@ use crate::clock::far;
 use crate::command::{GetChains, Request, Size, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
-use crate::job::Entry;
+use crate::job::{Entry, decode_output};
 use crate::limit::BATCH_MAX_BYTES;
 use crate::notifier::{Subscription, Topic};
 use crate::observer::Activity;
@@ -139,14 +139,18 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 
     /// Waits for the chain to close and returns its record.
-    pub(crate) async fn run(self) -> Result<ChainRecord> {
-        self.run_since(Instant::now(), Prepared::default()).await
+    pub(crate) async fn record(self) -> Result<ChainRecord> {
+        let (client, chain) = (self.client, self.chain.clone());
+        match self.run(Instant::now(), Prepared::default()).await? {
+            Closed::Stored(record) => Ok(*record),
+            Closed::Own(_) => stored(client, &chain).await,
+        }
     }
 
-    /// Like [`run`](Self::run), with the timeout counted from `began`.
+    /// Waits for the chain to close. The timeout is counted from `began`.
     ///
     /// A caller that prepared the wait before it created the chain passes what it has prepared.
-    pub(crate) async fn run_since(self, began: Instant, prepared: Prepared<'_>) -> Result<ChainRecord> {
+    pub(crate) async fn run(self, began: Instant, prepared: Prepared<'_>) -> Result<Closed> {
         // Biased: if the chain is found closed at the moment of the deadline, return it.
         let why = tokio::select! {
             biased;
@@ -157,7 +161,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         // query still on the way. If the chain is open, its state goes into the error message.
         let until = Instant::now() + LAST_QUERY_TIMEOUT;
         let latest = match timeout_at(until, stored(self.client, &self.chain)).await {
-            Ok(Ok(record)) if record.closed.is_some() => return Ok(record),
+            Ok(Ok(record)) if record.closed.is_some() => return Ok(record.into()),
             Ok(Ok(record)) => Some(record.latest),
             Ok(Err(error)) if !is_transient(&error) => return Err(error),
             _ => None,
@@ -199,13 +203,14 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         Error::timed_out(text, latest.and_then(|job| job.error), next)
     }
 
-    /// Queries the chain until it is closed: after each notification, and at the poll interval.
+    /// Waits until a worker of this client completes the chain, or a query finds it closed. Queries it after each
+    /// notification, and at the poll interval.
     ///
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
     /// would be noticed only at the next poll. Without a subscription, polls and tries to subscribe again.
-    async fn until_closed(&self, prepared: Prepared<'_>) -> Result<ChainRecord> {
-        let Prepared { mut subscription, closing, is_complete } = prepared;
-        let closing = closing.or_else(|| self.client.wait_for_closing(self.id));
+    async fn until_closed(&self, prepared: Prepared<'_>) -> Result<Closed> {
+        let Prepared { mut subscription, own, is_complete } = prepared;
+        let mut own = own.unwrap_or_else(|| self.client.shared.dispatcher.wait_for_own(self.id));
         let mut queries = subscription.is_none();
         // A subscription that this wait begins is active before the first query.
         let mut may_have_missed = subscription.is_some() && !is_complete;
@@ -216,12 +221,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             }
             if std::mem::replace(&mut queries, true) {
                 match self.query().await {
-                    Ok(record) if record.closed.is_some() => {
-                        if let Some(closing) = &closing {
-                            closing.announced().await;
-                        }
-                        return Ok(record);
-                    }
+                    Ok(record) if record.closed.is_some() => return Ok(record.into()),
                     Ok(_) => {}
                     // A transient error does not end the wait.
                     Err(error) if is_transient(&error) => {
@@ -235,16 +235,13 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             let poll = self.options.poll.unwrap_or_else(|| dispatcher.poll_interval(subscription.is_some()));
             let next_poll =
                 far(if std::mem::take(&mut may_have_missed) { poll.min(MISSED_DELAY) } else { poll });
-            let closing = async {
-                match &closing {
-                    Some(closing) => closing.sent().await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 biased;
+                completed = own.completed() => {
+                    self.chain.check(completed.chain, &completed.chain_type)?;
+                    return Ok(Closed::Own(completed));
+                }
                 _ = timeout_at(next_poll, signal(&mut subscription, next_poll)) => {}
-                () = closing => {}
             }
         }
     }
@@ -255,7 +252,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     /// not find the chain, this wait sends its own: another chain in the batch may be the cause.
     async fn query(&self) -> Result<ChainRecord> {
         // A shared query is sent by another task, which is slower by two switches.
-        if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.closings()) {
+        if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.waits()) {
             return stored(self.client, &self.chain).await;
         }
         match timeout(SHARED_QUERY_TIMEOUT, self.client.shared.chain_queries.add(self.id)).await {
@@ -268,22 +265,30 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 }
 
+/// A closed chain.
+pub(crate) enum Closed {
+    /// A worker of this client has completed it.
+    Own(Completed),
+    /// The store returned it.
+    Stored(Box<ChainRecord>),
+}
+
+impl From<ChainRecord> for Closed {
+    fn from(record: ChainRecord) -> Self {
+        Self::Stored(Box::new(record))
+    }
+}
+
 /// The part of a wait that begins before its chain is created.
 #[derive(Default)]
 pub(crate) struct Prepared<'c> {
     subscription: Option<Subscription>,
-    closing: Option<Closing<'c>>,
+    own: Option<OwnResult<'c>>,
     /// Whether the subscription was active before the chain was created, so that the chain cannot have closed unnoticed.
     is_complete: bool,
 }
 
 impl<S: Store + ?Sized> Client<S> {
-    /// Registers a wait for a chain that a worker of this client may close, if the store executes commands in order.
-    fn wait_for_closing(&self, chain: ChainId) -> Option<Closing<'_>> {
-        let is_ordered = self.shared.store.capabilities().is_ordered();
-        is_ordered.then(|| self.shared.dispatcher.wait_for_closing(chain))
-    }
-
     /// Creates a chain with `create`, and subscribes to its end.
     ///
     /// If there are few other waits, subscribes while the chain is created. This saves a round trip. But another process may
@@ -295,8 +300,9 @@ impl<S: Store + ?Sized> Client<S> {
         create: impl Future<Output = Result<T>>,
     ) -> Result<(T, Prepared<'_>)> {
         let dispatcher = &self.shared.dispatcher;
-        let closing = self.wait_for_closing(chain);
-        let is_concurrent = closing.is_some() && dispatcher.closings() <= CONCURRENT_MAX;
+        let own = dispatcher.wait_for_own(chain);
+        let is_ordered = self.shared.store.capabilities().is_ordered();
+        let is_concurrent = is_ordered && dispatcher.waits() <= CONCURRENT_MAX;
         let subscribe = dispatcher.subscribe(vec![Topic::ChainClosed(chain)]);
         let (created, subscription) = if is_concurrent {
             tokio::join!(create, subscribe)
@@ -305,7 +311,7 @@ impl<S: Store + ?Sized> Client<S> {
             (create.await, subscription)
         };
         let is_complete = !is_concurrent && subscription.is_some();
-        Ok((created?, Prepared { subscription, closing, is_complete }))
+        Ok((created?, Prepared { subscription, own: Some(own), is_complete }))
     }
 }
 
@@ -394,7 +400,12 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { output_of::<J>(&self.wait.run().await?) })
+        Box::pin(async move {
+            match self.wait.run(Instant::now(), Prepared::default()).await? {
+                Closed::Own(own) => decode_output::<J>(own.job_type.as_str(), &own.output),
+                Closed::Stored(record) => output_of::<J>(&record),
+            }
+        })
     }
 }
 

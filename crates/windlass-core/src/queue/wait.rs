@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{ChainWait, Prepared, WaitOptions, refused, wait_options};
+use crate::client::{ChainWait, Closed, Prepared, WaitOptions, refused, wait_options};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -57,7 +57,10 @@ where
                 let job = describe(id.as_ref(), &queue);
                 let ending =
                     ChainWait::new(&queue.shared.client, chain, chain.into(), options).of_queue_job(job);
-                queue.result_of(&ending.run_since(began, prepared).await?)
+                match ending.run(began, prepared).await? {
+                    Closed::Own(own) => read(&*queue.shared.results, &own.output),
+                    Closed::Stored(record) => queue.result_of(&record),
+                }
             }
         }
     }

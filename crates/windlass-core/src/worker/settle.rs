@@ -19,10 +19,9 @@ use super::ended::Ended;
 use super::engine::Engine;
 use super::slot::SlotGuard;
 use super::task::catch_panic;
-use crate::client::{Announcements, Collector, RequestedTraces, answered, once_sent, unanswered};
+use crate::client::{Announcements, Collector, Completed, RequestedTraces, answered, unanswered};
 use crate::command::{Exchange, Outcome, Request, Settle, SettleReply, Settled, Settlement};
 use crate::error::{Error, ErrorKind, Result};
-use crate::id::ChainId;
 use crate::name::ErrorText;
 use crate::observer::{About, Activity, Event, NotWritten};
 use crate::store::{BoxFuture, Capability, Store};
@@ -199,12 +198,11 @@ impl<S: Store + ?Sized> Engine<S> {
         let permit = self.exchange_permit().await;
         let Some((acquire, in_flight)) = permit.and_then(|permit| self.request_jobs(permit, items, u32::MAX))
         else {
-            let call = once_sent(answered(self.client.store().settle(settle)), || self.closing(items));
+            let call = answered(self.client.store().settle(settle));
             let reply = self.dispatcher().measured(Settle::NAME, |_| items.len(), call).await?;
             return Ok(self.announce(items, reply));
         };
         let call = answered(self.client.store().exchange(Exchange { settle, acquire }));
-        let call = once_sent(call, || self.closing(items));
         let reply = self.dispatcher().measured(Exchange::NAME, |_| items.len(), call).await?;
         let settled = self.announce(items, reply.settle);
         let Acquisition { requested, acquired } = in_flight.answered(reply.acquire);
@@ -214,11 +212,6 @@ impl<S: Store + ?Sized> Engine<S> {
             self.freed.notify_one();
         }
         Ok(settled)
-    }
-
-    /// Wakes the waits of this client for the chains that these settlements close.
-    fn closing(&self, items: &[Settling<S>]) {
-        self.dispatcher().closing(Settling::closing(items));
     }
 
     /// Returns a permit to acquire jobs together with a settlement, or `None` to write the settlement alone.
@@ -280,7 +273,11 @@ impl<S: Store + ?Sized> Engine<S> {
         }
         announcements.ripple_after(&reply.ripple, announced);
         announcements.send(dispatcher);
-        dispatcher.announced(reply.ripple.closed.iter().map(|closed| closed.chain));
+        let results = items.iter().zip(&reply.settled);
+        dispatcher
+            .completed(results.filter_map(|(item, settled)| {
+                Completed::by(&item.held.acquired.job, &item.outcome, settled)
+            }));
         reply.settled
     }
 
@@ -328,12 +325,6 @@ impl<S: Store + ?Sized> Engine<S> {
 }
 
 impl<S: Store + ?Sized> Settling<S> {
-    /// Returns the chains that these settlements close.
-    fn closing(items: &[Self]) -> impl Iterator<Item = ChainId> {
-        let closes = |item: &&Self| matches!(item.outcome, Outcome::Complete { .. } | Outcome::Fail { .. });
-        items.iter().filter(closes).map(|item| item.held.acquired.job.chain)
-    }
-
     fn settlement(&self) -> Settlement {
         let (job, fence) = self.held.id();
         Settlement { job, fence, outcome: self.outcome.clone() }

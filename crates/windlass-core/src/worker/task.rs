@@ -26,7 +26,7 @@ use super::schedule::ScheduledBy;
 use super::settle_in_tx::{SettleAndCommit, SettledInTx};
 use super::slot::SlotGuard;
 use super::stages::Scope;
-use crate::client::Wanted;
+use crate::client::{Completed, Wanted};
 use crate::command::{DueTime, Outcome, Settled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
@@ -339,6 +339,8 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         announcements.settled(&settlement.outcome, job_type, |at| self.held.about_settled(at), &settled);
         announcements.ripple(&ripple);
         announcements.send(dispatcher);
+        let completed = Completed::by(&self.held.acquired.job, &settlement.outcome, &settled);
+        dispatcher.completed(completed.into_iter());
         match (Ended::of(&settlement.outcome, &settled), settled) {
             (Some(ended), _) => {
                 self.held.end(dispatcher, &ended);
