@@ -48,6 +48,10 @@ impl Execute for CreateAndAcquire {
         let (time, statements) = ([call.time()].into_iter(), call.statements());
         let taking = acquire_parameters(&acquire).into_iter().chain(floors);
         let (statement, parameters): (_, Vec<Parameter>) = match new_jobs.kind() {
+            Kind::Plain | Kind::Keyed if new_jobs.len() == 1 => {
+                let parameters = time.chain(new_jobs.keyed_parameters()).chain(taking);
+                (&statements.create_one_acquire, parameters.collect())
+            }
             Kind::Plain => {
                 let parameters = time.chain(new_jobs.plain_parameters()).chain(taking);
                 (&statements.create_plain_acquire, parameters.collect())

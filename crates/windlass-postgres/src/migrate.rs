@@ -44,6 +44,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
         include_str!("../functions/ripple.sql"),
         include_str!("../functions/settle.sql"),
         include_str!("../functions/acquire.sql"),
+        include_str!("../functions/create_and_acquire.sql"),
         include_str!("../functions/reap.sql"),
         include_str!("../functions/expire.sql"),
         include_str!("../functions/manage.sql"),

@@ -50,6 +50,7 @@ statements! {
     create_acquire,
     create_keyed,
     create_keyed_acquire,
+    create_one_acquire,
     create_plain,
     create_plain_acquire,
     delete,

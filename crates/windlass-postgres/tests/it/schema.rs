@@ -99,6 +99,7 @@ async fn every_statement_can_be_prepared_and_returns_the_same_columns() {
             "acquire",
             "create_acquire",
             "create_keyed_acquire",
+            "create_one_acquire",
             "create_plain_acquire",
             "exchange",
             "exchange_plain",

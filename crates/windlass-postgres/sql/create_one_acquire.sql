@@ -1,0 +1,1 @@
+select * from windlass.create_one_acquire_v1(windlass.own_v1($1), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26::bigint::integer, $27, $28, $29, $30::bigint = 1)
