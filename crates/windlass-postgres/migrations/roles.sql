@@ -33,7 +33,7 @@ grant execute on function
 to "{producer}";
 grant "{producer}" to "{worker}";
 grant execute on function
-  windlass.acquire_v1, windlass.settle_v1, windlass.settle_plain_v1,
+  windlass.acquire_v1, windlass.create_one_acquire_v1, windlass.settle_v1, windlass.settle_plain_v1,
   windlass.renew_v1, windlass.reap_v1, windlass.expire_v1, windlass.tidy_v1, windlass.beat_v1, windlass.retire_v1,
   windlass.leader_lock_v1
 to "{worker}";

@@ -79,6 +79,7 @@ fn productions(s: &Subject) -> Vec<Command> {
 fn work(s: &Subject) -> Vec<Command> {
     vec![
         s.acquire_request(&["a"], 1).into(),
+        joined(s),
         Settle {
             settlements: vec![windlass_core::command::Settlement {
                 job: windlass_core::JobId::new(),
@@ -97,6 +98,12 @@ fn work(s: &Subject) -> Vec<Command> {
         }
         .into(),
     ]
+}
+
+/// A creation of one chain, which acquires for an idle worker.
+fn joined(s: &Subject) -> Command {
+    let create = windlass_core::command::Create { chains: vec![s.start("a").build()] };
+    windlass_core::command::CreateAndAcquire { create, acquire: s.acquire_request(&["a"], 1) }.into()
 }
 
 /// Commands that only the owner may run.
@@ -154,6 +161,22 @@ async fn roles_write_no_table_and_call_no_inner_function() {
         and has_function_privilege('public', p.oid, 'execute')";
     let public: Vec<String> = sqlx::query_scalar(public).fetch_one(&pool).await.unwrap();
     assert_eq!(public, ["json_v1"], "functions that every role may execute");
+}
+
+/// A function that a statement calls and that no role may execute would be denied only when it is first needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_may_execute_every_statement_but_those_of_the_owner() {
+    let server = server().await;
+    let store = open(&server, "worker").await;
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    let denied = "select array_agg(p.proname::text order by p.proname) from pg_proc p
+        where p.pronamespace = 'windlass'::regnamespace and not has_function_privilege('app_worker', p.oid, 'execute')";
+    let denied: Vec<String> = sqlx::query_scalar(denied).fetch_one(&pool).await.unwrap();
+    let calls = |text: &str, function: &String| text.contains(&format!("\"windlass\".{function}("));
+    let statements = store.statements();
+    let refused = statements.iter().filter(|(_, text)| denied.iter().any(|function| calls(text, function)));
+    let refused: Vec<_> = refused.map(|(name, _)| *name).collect();
+    assert_eq!(refused, ["delete", "pause"]);
 }
 
 /// With another clock, every lease would seem to have expired.
