@@ -563,7 +563,9 @@ function expired_v1(now bigint, types text[], max_jobs integer, spared uuid[])
 
 function find_v1(now bigint, chains uuid[], jobs uuid[], types text[], keys text[])
 
-function fitting_v1(places tid[], used bigint, OUT fitting tid[], OUT bytes bigint)
+function fitting_v1(places tid[], used bigint, OUT fitting tid[], OUT jobs uuid[], OUT bytes bigint)
+
+function floor_v1(of_type text, of_priority smallint, floor_types text[], floor_priorities bigint[], floors bigint[])
 
 function free_keys_v1(new_jobs new_v1[])
 
@@ -634,6 +636,8 @@ function moved_v1(old job, new job)
 function new_jobs_v1(ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[], priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[], keep_failed bigint[], keep_cancelled bigint[], chain_traces text[], keys text[], key_holds text[], key_windows bigint[], replaces uuid[], blocked bigint[], blockers uuid[], blocker_traces text[]) set enable_mergejoin=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
 
 function next_due_v1(given bigint, types text[], floor_types text[], floor_priorities bigint[], floors bigint[]) set enable_seqscan=off set enable_material=off set enable_mergejoin=off set enable_hashjoin=off set enable_bitmapscan=off set jit=off set plan_cache_mode=force_generic_plan set search_path=pg_catalog, pg_temp
+
+function note_acquired_v1(now bigint, by_request uuid, types text[], maxima bigint[], leases bigint[], places tid[])
 
 function outputs_bytes_v1(of_job uuid)
 

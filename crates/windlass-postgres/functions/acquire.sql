@@ -72,20 +72,68 @@ begin
 end
 $$;
 
--- Returns the first of these rows of `ready`, as many as fit into the reply to an acquire that has `used` bytes, and their
--- size. A reply has at least one job.
-create function windlass.fitting_v1(places tid[], used bigint, out fitting tid[], out bytes bigint) language plpgsql as $$
+-- Returns the first of these rows of `ready`, as many as fit into the reply to an acquire that has `used` bytes, their jobs
+-- and their size. A reply has at least one job.
+create function windlass.fitting_v1(places tid[], used bigint, out fitting tid[], out jobs uuid[], out bytes bigint)
+language plpgsql as $$
 begin
-  select coalesce(array_agg(r.ctid order by r.due_at, r.seq), '{}'), max(r.total) into fitting, bytes
+  select coalesce(array_agg(r.ctid), '{}'), coalesce(array_agg(r.job), '{}'), max(r.total) into fitting, jobs, bytes
   from (
     select
-      r.ctid, r.due_at, r.seq, row_number() over first_ones as n,
+      r.ctid, r.job, row_number() over first_ones as n,
       (sum(r.bytes + case when r.has_blockers then windlass.outputs_bytes_v1(r.job) else 0 end) over first_ones)::bigint as total
     from windlass.ready r
     where r.ctid = any (places)
     window first_ones as (order by r.due_at, r.seq)
   ) r
   where used + r.total <= windlass.reply_bytes_v1() or used = 0 and r.n = 1;
+end
+$$;
+
+-- Returns the due time at which an acquire begins to scan.
+create function windlass.floor_v1(
+  of_type text, of_priority smallint, floor_types text[], floor_priorities bigint[], floors bigint[]
+) returns bigint language plpgsql immutable parallel safe as $$
+begin
+  if floor_types is null then
+    return 0;
+  end if;
+  return coalesce((
+    select min(f.floor) from unnest(floor_types, floor_priorities, floors) f (type, priority, floor)
+    where f.type = of_type and f.priority = of_priority
+  ), 0);
+end
+$$;
+
+-- Notes jobs of several types that a request acquires: their leases and counts. `places` are their rows of `ready`. Returns how
+-- many of each type it may still acquire.
+create function windlass.note_acquired_v1(
+  now bigint, by_request uuid, types text[], maxima bigint[], leases bigint[], places tid[]
+) returns bigint[] language plpgsql as $$
+begin
+  -- Subqueries, so that the planner does not walk an index in order to group.
+  insert into windlass.lease (request, until, type, jobs, has_blockers)
+  select by_request, windlass.later_v1(now, leases[array_position(types, r.type)]), r.type, array_agg(r.job), bool_or(r.has_blockers)
+  from (select r.type, r.job, r.has_blockers from windlass.ready r where r.ctid = any (places) offset 0) r
+  group by r.type;
+  insert into windlass.tally (jobs, type, status)
+  select c.jobs * m.sign, c.type, m.status
+  from (
+    select count(*) as jobs, r.type
+    from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
+    group by r.type
+  ) c
+  cross join (values (1, 'running'), (-1, 'pending')) m (sign, status);
+  return array(
+    select q.max - coalesce(c.jobs, 0)
+    from unnest(types, maxima) with ordinality q (type, max, n)
+    left join (
+      select count(*) as jobs, r.type
+      from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
+      group by r.type
+    ) c on c.type = q.type
+    order by q.n
+  );
 end
 $$;
 
@@ -116,7 +164,8 @@ declare
   level smallint := 32767;
   taken integer := 0;
   places tid[];
-  -- The size of the reply, of the jobs at `places`, and whether a job was left because of it.
+  jobs uuid[];
+  -- The size of the reply, of `jobs`, whose rows of `ready` are at `places`, and whether a job was left because of it.
   bytes bigint := 0;
   more bigint;
   has_blockers boolean;
@@ -174,71 +223,64 @@ begin
       level := (select max(f) from unnest(floor_priorities) f where f < level);
     end if;
     exit when level is null;
-    -- If several types compete, each may lock as many rows as are still wanted. Rows that are not taken are unlocked at
-    -- the end of this command.
-    select array_agg(l.ctid order by l.due_at, l.seq), sum(l.bytes), bool_or(l.has_blockers) into places, more, has_blockers
-    from (
-      select l.*
-      from unnest(types, maxima) q (type, max)
-      cross join lateral (
-        select r.ctid, r.due_at, r.seq, r.bytes, r.has_blockers
+    if cardinality(types) = 1 then
+      select array_agg(l.ctid), array_agg(l.job), sum(l.bytes), bool_or(l.has_blockers)
+      into places, jobs, more, has_blockers
+      from (
+        select r.ctid, r.job, r.bytes, r.has_blockers
         from windlass.ready r
-        where r.type = q.type and r.priority = level and r.due_at <= now
-          and r.due_at >= coalesce((
-            select min(f.floor) from unnest(floor_types, floor_priorities, floors) f (type, priority, floor)
-            where f.type = q.type and f.priority = level
-          ), 0)
+        where r.type = types[1] and r.priority = level and r.due_at <= now
+          and r.due_at >= windlass.floor_v1(types[1], level, floor_types, floor_priorities, floors)
           and (not careful or cardinality(windlass.lock_free_v1(array[r.job], 'no key update')) = 1)
         order by r.due_at, r.seq
-        limit least(q.max, max_jobs - taken)
+        limit least(maxima[1], max_jobs - taken)
         for update skip locked
-      ) l
-      order by l.due_at, l.seq
-      limit max_jobs - taken
-    ) l;
+      ) l;
+    else
+      -- Each type may lock as many rows as are still wanted. Rows that are not taken are unlocked at the end of this command.
+      select array_agg(l.ctid), array_agg(l.job), sum(l.bytes), bool_or(l.has_blockers)
+      into places, jobs, more, has_blockers
+      from (
+        select l.*
+        from unnest(types, maxima) q (type, max)
+        cross join lateral (
+          select r.ctid, r.job, r.due_at, r.seq, r.bytes, r.has_blockers
+          from windlass.ready r
+          where r.type = q.type and r.priority = level and r.due_at <= now
+            and r.due_at >= windlass.floor_v1(q.type, level, floor_types, floor_priorities, floors)
+            and (not careful or cardinality(windlass.lock_free_v1(array[r.job], 'no key update')) = 1)
+          order by r.due_at, r.seq
+          limit least(q.max, max_jobs - taken)
+          for update skip locked
+        ) l
+        order by l.due_at, l.seq
+        limit max_jobs - taken
+      ) l;
+    end if;
     if has_blockers or bytes + more > windlass.reply_bytes_v1() then
-      select f.fitting, f.bytes, cardinality(f.fitting) < cardinality(places) into places, more, is_full
+      select f.fitting, f.jobs, f.bytes, cardinality(f.fitting) < cardinality(places) into places, jobs, more, is_full
       from windlass.fitting_v1(places, bytes) f;
     end if;
     bytes := bytes + coalesce(more, 0);
     if cardinality(places) > 0 then
-      if cardinality(places) < max_jobs - taken then
-        maxima := array(
-          select q.max - coalesce(c.jobs, 0)
-          from unnest(types, maxima) with ordinality q (type, max, n)
-          left join (
-            -- A subquery, so that the planner does not walk the index in order to group.
-            select r.type, count(*) as jobs
-            from (select r.type from windlass.ready r where r.ctid = any (places) offset 0) r
-            group by r.type
-          ) c on c.type = q.type
-          order by q.n
-        );
+      if cardinality(types) = 1 then
+        maxima := array[maxima[1] - cardinality(jobs)];
+        insert into windlass.lease (request, until, type, jobs, has_blockers)
+        values (by_request, windlass.later_v1(now, leases[1]), types[1], jobs, has_blockers);
+        insert into windlass.tally (jobs, type, status)
+        values (cardinality(jobs), types[1], 'running'), (-cardinality(jobs), types[1], 'pending');
+      else
+        maxima := windlass.note_acquired_v1(now, by_request, types, maxima, leases, places);
       end if;
+      delete from windlass.ready r where r.ctid = any (places);
       -- The rows of `ready` are locked, so no other session changes these jobs. The update comes last, and not in a subquery, so
       -- that no job is copied before it is returned.
       return query
-      with gone as (
-        delete from windlass.ready r where r.ctid = any (places) returning r.job, r.type, r.has_blockers
-      ), leased as (
-        insert into windlass.lease (request, until, type, jobs, has_blockers)
-        select
-          by_request, windlass.later_v1(now, leases[array_position(types, g.type)]), g.type, array_agg(g.job),
-          bool_or(g.has_blockers)
-        from gone g
-        group by g.type
-      ), counted as (
-        insert into windlass.tally (jobs, type, status)
-        select c.jobs * m.sign, c.type, m.status
-        from (select count(*) as jobs, g.type from gone g group by g.type) c
-        cross join (values (1, 'running'), (-1, 'pending')) m (sign, status)
-      )
       update windlass.job j
       set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
         worker = by_worker, worker_name = by_name, request = by_request, ended = null,
-        lease_until = windlass.later_v1(now, leases[array_position(types, g.type)])
-      from gone g
-      where j.id = any (array[g.job]) and j.status = 'pending'
+        lease_until = windlass.later_v1(now, leases[array_position(types, j.type)])
+      where j.id = any (jobs) and j.status = 'pending'
       returning
         'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
         j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,

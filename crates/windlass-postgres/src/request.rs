@@ -298,16 +298,26 @@ impl Settlements {
     }
 
     /// Returns the parameters for plain completions, in the order of `settle_plain_v1`, sorted by job: all commands lock
-    /// jobs in this order. Also returns the index of each settlement that is sent.
-    pub(crate) fn plain_parameters(self) -> (impl Iterator<Item = Parameter>, Vec<usize>) {
+    /// jobs in this order. Also returns the index of each settlement that is sent. Many jobs have no output, and then the
+    /// completions of a batch are alike: what they have in common is sent once.
+    pub(crate) fn plain_parameters(mut self) -> (impl Iterator<Item = Parameter>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
         order.sort_by_key(|index| self.jobs.get(*index));
+        if is_constant(&self.outputs) && is_constant(&self.codecs) && is_constant(&self.retentions) {
+            self.codecs.truncate(1);
+            self.outputs.truncate(1);
+            self.retentions.truncate(1);
+        } else {
+            self.codecs = sorted(self.codecs, &order);
+            self.outputs = sorted(self.outputs, &order);
+            self.retentions = sorted(self.retentions, &order);
+        }
         let own = [
             Parameter::Ids(sorted(self.jobs, &order)),
             Parameter::Numbers(sorted(self.fences, &order)),
-            Parameter::Texts(Some(sorted(self.codecs, &order))),
-            Parameter::Bytes(sorted(self.outputs, &order)),
-            Parameter::Numbers(sorted(self.retentions, &order)),
+            Parameter::Texts(Some(self.codecs)),
+            Parameter::Bytes(self.outputs),
+            Parameter::Numbers(self.retentions),
         ];
         (own.into_iter(), order)
     }
