@@ -1,18 +1,18 @@
 //! Calls observers and publishes hints. Neither a panicking observer nor a slow notifier affects the caller.
 
 mod observers;
+mod publish;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use self::observers::{Observers, each, each_on, is_on, reads};
+use self::publish::{Failures, Message, Publisher, publish_events, publish_hints};
 use super::blockers::Blockers;
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
@@ -51,9 +51,6 @@ const POLL_NOTIFIED: Duration = Duration::from_secs(5);
 /// The default poll interval otherwise.
 const POLL_ALONE: Duration = Duration::from_millis(1_500);
 
-/// How often the same failure of the notifier is reported.
-const REPORT_INTERVAL: Duration = Duration::from_secs(60);
-
 /// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -74,9 +71,9 @@ pub(crate) struct Dispatcher {
     /// Whether one of those reads the events in [`FREQUENT`].
     read: [bool; FREQUENT.len()],
     time: Arc<StoreTime>,
-    hints: Outbox<Message>,
+    hints: Outbox<Message<Hint>>,
     /// Events have their own channel: a flood of events must not displace the hints that wake workers.
-    events: Outbox<Message>,
+    events: Outbox<Message<EventMessage>>,
     interest: Interest,
     blockers: Blockers,
     dependents: Dependents,
@@ -104,13 +101,6 @@ impl Wanted {
     pub(crate) const fn is_any(self) -> bool {
         self.is_watched || self.is_logged || self.is_observed
     }
-}
-
-/// A message to a task that publishes hints.
-enum Message {
-    Hint(Hint),
-    /// Asks the task to answer when it has published all hints before this one.
-    Flush(oneshot::Sender<()>),
 }
 
 impl Dispatcher {
@@ -260,9 +250,12 @@ impl Dispatcher {
     /// publishing task reports the count to the subscribers.
     fn publish_message(&self, message: Option<EventMessage>) {
         let Some(message) = message else { return };
-        let hint = Hint::Event(message.encode());
-        let sender = self.sender(&self.events, Some(&self.unsent));
-        if sender.is_none_or(|sender| sender.try_send(Message::Hint(hint)).is_err()) {
+        let sender = self.events.sender(|runtime, events| {
+            let interest = self.interest.subscribers();
+            let publishing = publish_events(events, self.publisher(), interest, Arc::clone(&self.unsent));
+            runtime.spawn(publishing);
+        });
+        if sender.is_none_or(|sender| sender.try_send(Message::Publish(message)).is_err()) {
             self.unsent.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -315,9 +308,11 @@ impl Dispatcher {
         if hints.peek().is_none() {
             return;
         }
-        let sender = self.sender(&self.hints, None);
+        let sender = self.hints.sender(|runtime, hints| {
+            runtime.spawn(publish_hints(hints, self.publisher()));
+        });
         for hint in hints {
-            if sender.as_ref().is_none_or(|sender| sender.try_send(Message::Hint(hint)).is_err()) {
+            if sender.as_ref().is_none_or(|sender| sender.try_send(Message::Publish(hint)).is_err()) {
                 self.failed("publish", "the buffer of unsent hints is full, or no runtime is running");
                 return;
             }
@@ -424,80 +419,16 @@ impl Dispatcher {
         self.notifier.close().await
     }
 
-    /// Returns the sender to the task of this runtime that publishes hints, or `None` outside a runtime.
-    fn sender(
-        &self,
-        outbox: &Outbox<Message>,
-        unsent: Option<&Arc<AtomicU64>>,
-    ) -> Option<mpsc::Sender<Message>> {
-        outbox.sender(|runtime, receiver| {
-            let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
-            // The task must not hold the `Dispatcher`, which owns the sender: the channel would never close, and the
-            // task would never end.
-            let failures = Arc::clone(&self.failures);
-            runtime.spawn(publish(receiver, notifier, (observers, failures), unsent.cloned()));
-        })
+    /// Returns what a task needs that publishes. It must not hold the `Dispatcher`, which owns the channel to the task: the
+    /// channel would never close, and the task would never end.
+    fn publisher(&self) -> Publisher {
+        let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
+        Publisher { notifier, observers, failures: Arc::clone(&self.failures) }
     }
 
     fn failed(&self, call: &'static str, why: &str) {
         if self.failures.is_news(call, why) {
             self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
-        }
-    }
-}
-
-/// The latest failure of each call to the notifier that was reported. While a notifier cannot connect, every hint
-/// fails for the same reason: one report a minute is enough.
-#[derive(Debug, Default)]
-struct Failures(Mutex<BTreeMap<&'static str, (String, Instant)>>);
-
-impl Failures {
-    fn is_news(&self, call: &'static str, why: &str) -> bool {
-        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |(text, at): &(String, Instant)| text == why && at.elapsed() < REPORT_INTERVAL;
-        if latest.get(call).is_some_and(is_known) {
-            return false;
-        }
-        latest.insert(call, (why.to_owned(), Instant::now()));
-        true
-    }
-}
-
-/// Publishes the hints of a channel, one after the other. `unsent` counts the dropped events, if the channel
-/// is for events.
-async fn publish(
-    mut messages: mpsc::Receiver<Message>,
-    notifier: Arc<dyn Notifier>,
-    (observers, failures): (Observers, Arc<Failures>),
-    unsent: Option<Arc<AtomicU64>>,
-) {
-    while let Some(message) = messages.recv().await {
-        let hint = match message {
-            Message::Hint(hint) => hint,
-            Message::Flush(published) => {
-                let _ = published.send(());
-                continue;
-            }
-        };
-        // Report dropped events before the next event. Senders may drop more at the same time: `swap` reads
-        // and resets the count in one step, so none is lost.
-        let missed = unsent.as_ref().map_or(0, |unsent| unsent.swap(0, Ordering::AcqRel));
-        let report = (missed > 0).then(|| (Hint::Event(EventMessage::missed(missed).encode()), missed));
-        for (hint, weight) in report.into_iter().chain([(hint, 1)]) {
-            let why = match timeout(NOTIFIER_TIMEOUT, notifier.publish(hint)).await {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "the notifier did not answer in time".to_owned(),
-            };
-            // Count what was not published: the event, or all events of a report. The next report includes
-            // them.
-            if let Some(unsent) = &unsent {
-                unsent.fetch_add(weight, Ordering::AcqRel);
-            }
-            if failures.is_news("publish", &why) {
-                let event = Event::NotifierFailed("publish", ErrorText::new(why));
-                each(&observers, |observer| observer.observe(&event));
-            }
         }
     }
 }

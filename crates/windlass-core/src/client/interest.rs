@@ -2,17 +2,20 @@
 //!
 //! Each event costs a message, and usually there is no subscriber. So a subscriber announces itself when it subscribes
 //! and every few seconds from then on, and a client publishes events only while it has received an announcement recently.
-//! When a client has its first event, it asks the subscribers to announce themselves. It publishes events until the
-//! answers had time to arrive.
+//! When a client has its first event, it asks the subscribers to announce themselves. Until the answers had time to
+//! arrive, it holds its events back.
 //!
 //! Notifiers that know their subscribers do not need this: see [`Notifier::is_watched`].
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -51,15 +54,30 @@ struct Shared {
     /// The number of event subscriptions made through this client.
     watchers: AtomicUsize,
     created_at: Instant,
-    /// Until when events are published, in milliseconds since `created_at`. [`UNKNOWN`] before the first question.
+    /// Until when there may be subscribers, in milliseconds since `created_at`. [`UNKNOWN`] before the first question.
     wanted_until: AtomicU64,
+    /// Until when an announcement counts.
+    heard_until: AtomicU64,
+    /// Notified when one of the other fields changes.
+    changed: Notify,
 }
 
 impl Interest {
     pub(super) fn new(notifier: Arc<dyn Notifier>) -> Self {
-        let (watchers, wanted_until) = (AtomicUsize::new(0), AtomicU64::new(UNKNOWN));
-        let shared = Shared { notifier, watchers, created_at: Instant::now(), wanted_until };
+        let shared = Shared {
+            notifier,
+            watchers: AtomicUsize::new(0),
+            created_at: Instant::now(),
+            wanted_until: AtomicU64::new(UNKNOWN),
+            heard_until: AtomicU64::new(0),
+            changed: Notify::new(),
+        };
         Self { shared: Arc::new(shared), tasks: PerRuntime::default() }
+    }
+
+    /// Returns what the tasks need that publish events.
+    pub(super) fn subscribers(&self) -> Subscribers {
+        Subscribers(Arc::clone(&self.shared))
     }
 
     /// Whether this client has a subscription, or another process may have one.
@@ -74,6 +92,7 @@ impl Interest {
     /// Counts an event subscription of this client until the guard is dropped.
     pub(super) fn count(&self) -> Watching {
         self.shared.watchers.fetch_add(1, Ordering::AcqRel);
+        self.shared.changed.notify_waiters();
         Watching(Arc::clone(&self.shared))
     }
 
@@ -115,11 +134,43 @@ impl Shared {
         self.watchers.load(Ordering::Acquire) > 0
     }
 
-    /// Publishes events for at least this long from now.
+    /// Assumes that there may be subscribers for at least this long from now.
     fn want_for(&self, time: Duration) {
-        let until = self.elapsed_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let until = self.after(time);
         let later = |known| Some(if known == UNKNOWN { until } else { until.max(known) });
         let _ = self.wanted_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+        self.changed.notify_waiters();
+    }
+
+    /// Notes the announcement of a subscriber.
+    fn hear(&self) {
+        self.heard_until.fetch_max(self.after(HEARD_TTL), Ordering::AcqRel);
+        self.want_for(HEARD_TTL);
+    }
+
+    /// Returns the time in milliseconds since `created_at` after this time has passed.
+    fn after(&self, time: Duration) -> u64 {
+        self.elapsed_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Waits until it is known whether there are subscribers, and returns it.
+    async fn exist(&self) -> bool {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            // Before the fields are read, so that no change is missed.
+            changed.as_mut().enable();
+            let elapsed = self.elapsed_ms();
+            if self.has_watchers() || elapsed < self.heard_until.load(Ordering::Acquire) {
+                return true;
+            }
+            match self.wanted_until.load(Ordering::Acquire) {
+                UNKNOWN => changed.await,
+                until if elapsed < until => {
+                    let _ = timeout(Duration::from_millis(until - elapsed), changed).await;
+                }
+                _ => return false,
+            }
+        }
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -157,7 +208,7 @@ impl Shared {
                 }
             };
             match signal {
-                Some(Signal::Hint(Hint::EventSubscriber)) => self.want_for(HEARD_TTL),
+                Some(Signal::Hint(Hint::EventSubscriber)) => self.hear(),
                 Some(Signal::Hint(Hint::FindEventSubscribers)) => {
                     announce_at = announce_at.min(Instant::now() + ANSWER_DELAY);
                 }
@@ -172,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Asks the subscribers to announce themselves. Events are published until the answers had time to arrive.
+    /// Asks the subscribers to announce themselves. Events are held back until the answers had time to arrive.
     async fn ask(&self) {
         self.publish(Hint::FindEventSubscribers).await;
         self.want_for(ANSWER_TIME);
@@ -182,6 +233,20 @@ impl Shared {
     async fn publish(&self, hint: Hint) {
         let publish = catch_panic("notifier", async { self.notifier.publish(hint).await });
         let _ = timeout(NOTIFIER_TIMEOUT, publish).await;
+    }
+}
+
+/// The subscribers of other processes, for a task that publishes events.
+pub(super) struct Subscribers(Arc<Shared>);
+
+impl Subscribers {
+    /// Waits until it is known whether there are subscribers, and returns it. If that takes too long, there may be some.
+    pub(super) async fn exist(&self, notifier: &dyn Notifier) -> bool {
+        match catch_unwind(AssertUnwindSafe(|| notifier.is_watched())) {
+            Ok(None) => timeout(NOTIFIER_TIMEOUT, self.0.exist()).await.unwrap_or(true),
+            Ok(Some(is_watched)) => is_watched || self.0.has_watchers(),
+            Err(_) => false,
+        }
     }
 }
 

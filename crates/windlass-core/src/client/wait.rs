@@ -29,8 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of the last query of a wait.
 const LAST_QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The timeout of a query that several waits share.
-const SHARED_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of the first try of a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The delay before a failed query is repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
@@ -253,9 +253,13 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     async fn query(&self) -> Result<ChainRecord> {
         // A shared query is sent by another task, which is slower by two switches.
         if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.waits()) {
-            return stored(self.client, &self.chain).await;
+            let found = timeout(QUERY_TIMEOUT, stored(self.client, &self.chain)).await;
+            return match found {
+                Ok(found) => found,
+                Err(_) => stored(self.client, &self.chain).await,
+            };
         }
-        match timeout(SHARED_QUERY_TIMEOUT, self.client.shared.chain_queries.add(self.id)).await {
+        match timeout(QUERY_TIMEOUT, self.client.shared.chain_queries.add(self.id)).await {
             Ok(Ok(Some(record))) => {
                 self.chain.check(record.id, &record.chain_type)?;
                 Ok(record)
