@@ -263,38 +263,59 @@ declare
   one_failed constant bigint := keep_failed[1];
   one_cancelled constant bigint := keep_cancelled[1];
   one_chain_trace constant text := chain_traces[1];
+  -- Whether the chains differ only in id and input.
+  are_alike constant boolean := due is not null and (items = 1 or items not in (
+    cardinality(types), cardinality(codecs), cardinality(priorities), cardinality(max_attempts), cardinality(on_blocker_failure),
+    cardinality(traces), cardinality(keep_completed), cardinality(keep_failed), cardinality(keep_cancelled),
+    cardinality(chain_traces)
+  ));
   new windlass.new_v1;
   none text[];
 begin
   begin
-    insert into windlass.job as j (
-      id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
-      trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace
-    )
-    select
-      n.id, n.id, base + n.n, coalesce(n.type, one_type), coalesce(n.type, one_type), 'pending',
-      coalesce(n.priority, one_priority), coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)),
-      case when every_limit then n.max_attempts else one_limit end, now * 1024,
-      coalesce(n.policy, one_policy), now, case when every_trace then n.trace else one_trace end,
-      coalesce(n.codec, one_codec), n.input, coalesce(n.keep_completed, one_completed),
-      coalesce(n.keep_failed, one_failed), coalesce(n.keep_cancelled, one_cancelled),
-      case when every_chain_trace then n.chain_trace else one_chain_trace end
-    from unnest(
-      ids, inputs, types, codecs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
-      keep_failed, keep_cancelled, chain_traces
-    ) with ordinality n (
-      id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
-      keep_cancelled, chain_trace, n
-    );
+    if are_alike then
+      -- Most batches. With the statements below, they take a tenth longer.
+      insert into windlass.job (
+        id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
+        trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace
+      )
+      select
+        n.id, n.id, base + n.n, one_type, one_type, 'pending', one_priority, due, one_limit, now * 1024, one_policy, now,
+        one_trace, one_codec, n.input, one_completed, one_failed, one_cancelled, one_chain_trace
+      from unnest(ids, inputs) with ordinality n (id, input, n);
+      insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+      select base + n.n, due, n.id, one_priority, false, octet_length(n.input), one_type
+      from unnest(ids, inputs) with ordinality n (id, input, n);
+    else
+      insert into windlass.job as j (
+        id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
+        trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace
+      )
+      select
+        n.id, n.id, base + n.n, coalesce(n.type, one_type), coalesce(n.type, one_type), 'pending',
+        coalesce(n.priority, one_priority), coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)),
+        case when every_limit then n.max_attempts else one_limit end, now * 1024,
+        coalesce(n.policy, one_policy), now, case when every_trace then n.trace else one_trace end,
+        coalesce(n.codec, one_codec), n.input, coalesce(n.keep_completed, one_completed),
+        coalesce(n.keep_failed, one_failed), coalesce(n.keep_cancelled, one_cancelled),
+        case when every_chain_trace then n.chain_trace else one_chain_trace end
+      from unnest(
+        ids, inputs, types, codecs, due_at, due_after, priorities, max_attempts, on_blocker_failure, traces, keep_completed,
+        keep_failed, keep_cancelled, chain_traces
+      ) with ordinality n (
+        id, input, type, codec, due_at, due_after, priority, max_attempts, policy, trace, keep_completed, keep_failed,
+        keep_cancelled, chain_trace, n
+      );
+      insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+      select
+        base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),
+        false, octet_length(n.input), coalesce(n.type, one_type)
+      from unnest(ids, inputs, types, due_at, due_after, priorities)
+        with ordinality n (id, input, type, due_at, due_after, priority, n);
+    end if;
     if pg_sequence_last_value('windlass.retired') > now * 1024 then
       perform windlass.raise_fences_v1(ids);
     end if;
-    insert into windlass.ready (seq, due_at, job, priority, has_blockers, bytes, type)
-    select
-      base + n.n, coalesce(due, windlass.due_v1(now, n.due_at, n.due_after)), n.id, coalesce(n.priority, one_priority),
-      false, octet_length(n.input), coalesce(n.type, one_type)
-    from unnest(ids, inputs, types, due_at, due_after, priorities)
-      with ordinality n (id, input, type, due_at, due_after, priority, n);
     if cardinality(types) = 1 then
       insert into windlass.tally (jobs, type, status) values (items, one_type, 'pending');
     else

@@ -1,7 +1,8 @@
 -- Starts one chain without blockers, and acquires for a worker that waits for its job.
 --
 -- If no job is pending that the worker could run instead, the new job is stored as running. A row of `ready` would be inserted
--- and deleted by the same command, and the job updated. Otherwise the chain is created and jobs are acquired as by two commands.
+-- and deleted by the same command, and the job updated. The reply is one row. Otherwise the chain is created and jobs are
+-- acquired as by two commands.
 create function windlass.create_one_acquire_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
@@ -45,7 +46,7 @@ begin
           inputs[1], keep_completed[1], keep_failed[1], keep_cancelled[1], chain_traces[1], keys[1], key_holds[1],
           key_windows[1]
         ) returning
-          'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
+          'started'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
           j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
           j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
           j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
@@ -58,8 +59,6 @@ begin
         insert into windlass.lease (request, until, type, has_blockers, jobs)
         values (by_request, started.lease_until, started.type, false, ids);
         insert into windlass.tally (jobs, type, status) values (1, started.type, 'running');
-        return next windlass.row_v1(('all_stored', null, null, null, array[now], null)::windlass.reply_v1);
-        return next windlass.row_v1(('now', null, null, null, array[now], null)::windlass.reply_v1);
         return next started;
         return;
       exception when unique_violation or lock_not_available or deadlock_detected or sqlstate 'WL001' then

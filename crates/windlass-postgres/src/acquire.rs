@@ -50,6 +50,15 @@ pub(crate) struct AcquireRows {
 }
 
 impl AcquireRows {
+    /// Takes a job that was created and acquired by the same command. Returns when it was due.
+    pub(crate) fn started(&mut self, mut values: Values) -> Result<Timestamp> {
+        let (acquired, seq) = values.acquired()?;
+        self.now = acquired.job.started_at;
+        let due_at = acquired.job.due_at;
+        self.jobs.push((acquired, seq));
+        Ok(due_at)
+    }
+
     pub(crate) fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use windlass_core::command::{
     Create, CreateAndAcquire, CreateAndAcquireReply, CreateReply, Created, Durability, JobSummary,
 };
-use windlass_core::{Result, Status};
+use windlass_core::{Result, Status, Timestamp};
 
 use crate::acquire::{AcquireRows, acquire_parameters};
 use crate::provider::{Parameter, Provider};
@@ -69,6 +69,10 @@ impl Execute for CreateAndAcquire {
         // The row with the time separates the reply to the create from the reply to the acquire.
         let mut creating = true;
         for row in call.run_careful(statement, parameters).await? {
+            if row.part == "started" {
+                created.started(acquired.started(row.into())?)?;
+                continue;
+            }
             creating &= row.part != "now";
             if creating { created.take(row.into())? } else { acquired.take(row.into())? }
         }
@@ -119,6 +123,14 @@ impl<'a> CreateRows<'a> {
     fn put(&mut self, sent: usize, created: Created) -> Result<()> {
         let index = self.indexes.get(sent).copied().unwrap_or(usize::MAX);
         put(&mut self.chains, index, created)
+    }
+
+    /// Takes the job of the only chain, which was acquired by the same command.
+    fn started(&mut self, due_at: Timestamp) -> Result<()> {
+        let chain = self.indexes.first().and_then(|index| self.request.chains.get(*index));
+        let chain = chain.ok_or_else(|| corrupt("a chain that was not sent"))?.id;
+        let job = JobSummary { job: chain.first_job(), chain, status: Status::Pending, due_at };
+        self.put(0, Created::New { job, repeated: false })
     }
 
     fn take(&mut self, mut values: Values) -> Result<()> {
