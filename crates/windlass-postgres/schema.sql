@@ -639,6 +639,8 @@ function next_due_v1(given bigint, types text[], floor_types text[], floor_prior
 
 function note_acquired_v1(now bigint, by_request uuid, types text[], maxima bigint[], leases bigint[], places tid[])
 
+function note_deleted_fence_v1(last bigint)
+
 function outputs_bytes_v1(of_job uuid)
 
 function outputs_v1(by_request uuid)
@@ -676,8 +678,6 @@ function requeue_v1(now bigint, own job, due bigint, new_error text, how_ended t
 function resolve_blockers_v1(blockers uuid[], named uuid[], meant uuid[], OUT chains uuid[], OUT missing uuid)
 
 function resolve_v1(now bigint, of_chain uuid, how text, jobs uuid[], patient boolean)
-
-function retire_fence_v1(last bigint)
 
 function retire_v1(given bigint, who uuid) set lock_timeout=1s set search_path=pg_catalog, pg_temp
 

@@ -196,7 +196,7 @@ CREATE TABLE windlass_schedule (
 
 CREATE TABLE windlass_sequence (
   last integer not null,                      -- the last number in the order of creation
-  retired integer not null                    -- the largest fence of a deleted job
+  deleted_fence integer not null              -- the largest fence of a deleted job
 ) strict;
 
 CREATE TABLE windlass_tally (

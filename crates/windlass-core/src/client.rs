@@ -16,9 +16,9 @@ mod firing;
 mod idle;
 mod interest;
 mod join;
+mod local_output;
 mod outbox;
 mod outside;
-mod own_result;
 mod per_runtime;
 mod plan;
 mod schedules;
@@ -48,8 +48,8 @@ pub(crate) use expect::{Expected, IdleWorker};
 pub(crate) use firing::{visit_due, visit_due_page, visit_every};
 pub(crate) use interest::Watching;
 pub(crate) use join::{AcquireSource, PendingAcquire};
+pub(crate) use local_output::Completed;
 pub use outside::{Completion, NoMore, Outside, OutsideStep};
-pub(crate) use own_result::Completed;
 pub(crate) use per_runtime::PerRuntime;
 pub use plan::{Destination, IntoPlan, Plan, Start, plan};
 pub(crate) use plan::{change_planned, job_options, new_job};
@@ -171,7 +171,7 @@ impl<S: Store + ?Sized> Client<S> {
     #[must_use = "a wait does nothing until it is awaited"]
     pub fn closed(&self, chain: ChainId, timeout: Duration) -> BoxFuture<'_, Result<ChainRecord>> {
         let options = WaitOptions { timeout, ..WaitOptions::default() };
-        Box::pin(ChainWait::new(self, chain, chain.into(), options).record())
+        Box::pin(ChainWait::new(self, chain, chain.into(), options).run_for_record())
     }
 
     /// Returns a builder for the queue with this name. Its jobs have input `P` and output `O`, encoded as

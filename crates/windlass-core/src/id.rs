@@ -210,18 +210,18 @@ const FENCES_PER_MS: u64 = 1_024;
 pub struct Version(pub u64);
 
 impl Fence {
-    /// Returns the fence of a job that has never been acquired.
+    /// Returns the lowest fence of a job that is created at this time, before its first acquire.
     ///
-    /// It is derived from the creation time in milliseconds, so that the fences of a chain that is deleted and later
-    /// created again with the same id do not overlap with the earlier ones. If a deleted job had a larger fence, because
-    /// it was created in the same millisecond or the clock has gone back, the new job starts above that fence.
+    /// It is derived from the time in milliseconds, so that the fences of a chain that is deleted and later created again with
+    /// the same id do not overlap with the earlier ones. A store uses a larger fence if a deleted job had a larger one,
+    /// because that job was created in the same millisecond or the clock has gone back.
     #[must_use]
     pub fn at_creation(created_at: Timestamp) -> Self {
         Self(u64::try_from(created_at.as_millis()).unwrap_or(0) * FENCES_PER_MS)
     }
 
-    /// Returns how many times a job with this fence, which was created at this time, has been acquired. If its id was used
-    /// before, the number may be larger.
+    /// Returns how many times a job with this fence, which was created at this time, has been acquired. The number is larger
+    /// if the fences of the job start above the fence of a deleted job.
     pub(crate) fn acquired_since(self, created_at: Timestamp) -> u64 {
         self.0.saturating_sub(Self::at_creation(created_at).0)
     }

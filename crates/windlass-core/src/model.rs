@@ -89,7 +89,7 @@ impl Model {
     /// Applies the effects of an earlier [`apply`](Self::apply) without running its command.
     pub fn replay(&mut self, effects: &[Effect]) {
         for effect in effects {
-            self.tables.replay(&effect.key, effect.after.clone());
+            self.tables.apply_effect(&effect.key, effect.after.clone());
         }
     }
 

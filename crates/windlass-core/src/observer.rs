@@ -261,7 +261,8 @@ pub struct AboutJob {
     /// The number of the attempt, if the event concerns one.
     pub attempt: Option<u32>,
     /// How often the job has been acquired, including this attempt, if the event concerns an attempt of this process.
-    /// Unlike `attempt`, this number also counts attempts that were rescheduled or released.
+    /// Unlike `attempt`, this number also counts attempts that were rescheduled or released. It may be larger after the
+    /// store's clock has gone back.
     pub delivery: Option<u64>,
     /// The worker, if the event concerns one.
     pub worker: Option<WorkerId>,

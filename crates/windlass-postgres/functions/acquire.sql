@@ -72,8 +72,8 @@ begin
 end
 $$;
 
--- Returns the first of these rows of `ready`, as many as fit into the reply to an acquire that has `used` bytes, their jobs
--- and their size. A reply has at least one job.
+-- Returns as many of these rows of `ready`, in order, as fit into a reply that has `used` bytes already, with their jobs and their
+-- total size. An empty reply takes at least one job.
 create function windlass.fitting_v1(places tid[], used bigint, out fitting tid[], out jobs uuid[], out bytes bigint)
 language plpgsql as $$
 begin
@@ -105,8 +105,8 @@ begin
 end
 $$;
 
--- Notes jobs of several types that a request acquires: their leases and counts. `places` are their rows of `ready`. Returns how
--- many of each type it may still acquire.
+-- Records the leases and counts of jobs of several types that a request acquires. `places` are their rows of `ready`. Returns
+-- how many of each type the request may still acquire.
 create function windlass.note_acquired_v1(
   now bigint, by_request uuid, types text[], maxima bigint[], leases bigint[], places tid[]
 ) returns bigint[] language plpgsql as $$
@@ -163,13 +163,14 @@ declare
   has_paused boolean;
   level smallint := 32767;
   taken integer := 0;
-  places tid[];
+  -- The jobs of this round, their rows of `ready`, and their size.
   jobs uuid[];
-  -- The size of the reply, of `jobs`, whose rows of `ready` are at `places`, and whether a job was left because of it.
+  places tid[];
+  round_bytes bigint;
+  -- The size of the reply so far, and whether a job was left out because of the limit.
   bytes bigint := 0;
-  more bigint;
+  is_cut boolean := false;
   has_blockers boolean;
-  is_full boolean := false;
 begin
   if in_exchange then
     -- It holds the rows of its settlements.
@@ -225,7 +226,7 @@ begin
     exit when level is null;
     if cardinality(types) = 1 then
       select array_agg(l.ctid), array_agg(l.job), sum(l.bytes), bool_or(l.has_blockers)
-      into places, jobs, more, has_blockers
+      into places, jobs, round_bytes, has_blockers
       from (
         select r.ctid, r.job, r.bytes, r.has_blockers
         from windlass.ready r
@@ -239,7 +240,7 @@ begin
     else
       -- Each type may lock as many rows as are still wanted. Rows that are not taken are unlocked at the end of this command.
       select array_agg(l.ctid), array_agg(l.job), sum(l.bytes), bool_or(l.has_blockers)
-      into places, jobs, more, has_blockers
+      into places, jobs, round_bytes, has_blockers
       from (
         select l.*
         from unnest(types, maxima) q (type, max)
@@ -257,11 +258,11 @@ begin
         limit max_jobs - taken
       ) l;
     end if;
-    if has_blockers or bytes + more > windlass.reply_bytes_v1() then
-      select f.fitting, f.jobs, f.bytes, cardinality(f.fitting) < cardinality(places) into places, jobs, more, is_full
+    if has_blockers or bytes + round_bytes > windlass.reply_bytes_v1() then
+      select f.fitting, f.jobs, f.bytes, cardinality(f.fitting) < cardinality(places) into places, jobs, round_bytes, is_cut
       from windlass.fitting_v1(places, bytes) f;
     end if;
-    bytes := bytes + coalesce(more, 0);
+    bytes := bytes + coalesce(round_bytes, 0);
     if cardinality(places) > 0 then
       if cardinality(types) = 1 then
         maxima := array[maxima[1] - cardinality(jobs)];
@@ -290,12 +291,12 @@ begin
         j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
     end if;
     taken := taken + coalesce(cardinality(places), 0);
-    exit when is_full;
+    exit when is_cut;
   end loop;
   if exists (select from windlass.lease l where l.request = by_request and l.has_blockers) then
     return query select * from windlass.outputs_v1(by_request);
   end if;
-  if is_full then
+  if is_cut then
     return next windlass.row_v1(('more', null, null, null, null, null)::windlass.reply_v1);
   end if;
 end

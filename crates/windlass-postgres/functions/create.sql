@@ -1,8 +1,7 @@
--- Lets the fences of new jobs start above the largest fence of a deleted job: one of those may have had the same id, and may have been
--- created in the same millisecond. An insert may wait until another transaction has deleted the former job, so this follows
--- the insert.
+-- Raises the fences of new jobs above the largest fence of a deleted job, which may have had the same id and creation time. Call
+-- this after the insert: the insert may have waited for a transaction that has deleted the former job.
 create function windlass.raise_fences_v1(jobs uuid[]) returns void language sql as $$
-  update windlass.job j set fence = pg_sequence_last_value('windlass.retired') + 1 where j.id = any (jobs)
+  update windlass.job j set fence = pg_sequence_last_value('windlass.deleted_fence') + 1 where j.id = any (jobs)
 $$;
 
 -- Stores a new job, which waits for these stored chains: the first of a new chain, or the next one of the chain whose
@@ -53,7 +52,7 @@ begin
   if stored.id is null then
     return stored;
   end if;
-  if pg_sequence_last_value('windlass.retired') > stored.fence then
+  if pg_sequence_last_value('windlass.deleted_fence') > stored.fence then
     perform windlass.raise_fences_v1(array[stored.id]);
     select j.* into stored from windlass.job j where j.id = stored.id;
   end if;
@@ -213,7 +212,7 @@ begin
     insert into windlass.tally (jobs, type, status) select count(*), i.type, 'pending' from inserted i group by i.type
   )
   select 'stored', null, array_agg(i.id), null, array_agg(i.due_at), null into stored from inserted i;
-  if pg_sequence_last_value('windlass.retired') > now * 1024 then
+  if pg_sequence_last_value('windlass.deleted_fence') > now * 1024 then
     perform windlass.raise_fences_v1(stored.ids);
   end if;
   return stored;
@@ -274,7 +273,7 @@ declare
 begin
   begin
     if are_alike then
-      -- Most batches. With the statements below, they take a tenth longer.
+      -- Most batches. The general statements below take a tenth longer.
       insert into windlass.job (
         id, chain, seq, type, chain_type, status, priority, due_at, max_attempts, fence, on_blocker_failure, created_at,
         trace, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_trace
@@ -313,7 +312,7 @@ begin
       from unnest(ids, inputs, types, due_at, due_after, priorities)
         with ordinality n (id, input, type, due_at, due_after, priority, n);
     end if;
-    if pg_sequence_last_value('windlass.retired') > now * 1024 then
+    if pg_sequence_last_value('windlass.deleted_fence') > now * 1024 then
       perform windlass.raise_fences_v1(ids);
     end if;
     if cardinality(types) = 1 then

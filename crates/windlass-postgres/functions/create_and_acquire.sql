@@ -1,8 +1,8 @@
--- Starts one chain without blockers, and acquires for a worker that waits for its job.
+-- Starts one chain without blockers, and acquires jobs for an idle worker.
 --
--- If no job is pending that the worker could run instead, the new job is stored as running. A row of `ready` would be inserted
--- and deleted by the same command, and the job updated. The reply is one row. Otherwise the chain is created and jobs are
--- acquired as by two commands.
+-- If `ready` has no row of the worker's types, due or not, stores the new job as running, and returns it in one row. This avoids
+-- inserting a row of `ready`, deleting it and updating the job. Otherwise creates the chain and then acquires, as two commands
+-- would.
 create function windlass.create_one_acquire_v1(
   given bigint, ids uuid[], types text[], codecs text[], inputs bytea[], due_at bigint[], due_after bigint[],
   priorities bigint[], max_attempts bigint[], on_blocker_failure text[], traces text[], keep_completed bigint[],
@@ -15,20 +15,22 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   now constant bigint := windlass.time_v1(given);
-  lease constant bigint := leases[array_position(wanted, types[1])];
-  is_next boolean := lease is not null and windlass.due_v1(now, due_at[1], due_after[1]) = now;
+  place constant integer := array_position(wanted, types[1]);
+  can_start_now boolean := maxima[place] > 0 and max_jobs > 0 and windlass.due_v1(now, due_at[1], due_after[1]) = now;
   started windlass.job_row_v1;
 begin
-  -- With floors, `ready` has too many dead rows to look for pending jobs.
-  if is_next and floor_types is null then
-    -- As in `acquire_v1`.
+  -- If the client passes floors, `ready` has many dead rows, and the check for pending jobs would scan them.
+  if can_start_now and floor_types is null then
+    -- The same request may be sent twice concurrently, see `acquire_v1`.
     perform pg_advisory_xact_lock(hashtextextended(by_request::text, 0));
     select not (
       exists (select from windlass.ready r where r.type = any (wanted))
       or exists (select from windlass.ripple) or exists (select from windlass.paused)
       or exists (select from windlass.lease l where l.request = by_request)
-    ) into is_next;
-    if is_next then
+      -- Checked again below: another transaction may delete a job in between.
+      or coalesce(pg_sequence_last_value('windlass.deleted_fence') > now * 1024, false)
+    ) into can_start_now;
+    if can_start_now then
       begin
         if keys[1] is not null then
           insert into windlass.key (type, key, chain) values (types[1], keys[1], ids[1]) on conflict do nothing;
@@ -42,7 +44,7 @@ begin
           keep_completed, keep_failed, keep_cancelled, chain_trace, key, key_hold, key_window
         ) values (
           ids[1], ids[1], types[1], types[1], 'running', priorities[1], now, max_attempts[1], now * 1024 + 1, 1, 1, now,
-          windlass.later_v1(now, lease), by_worker, by_name, by_request, on_blocker_failure[1], now, traces[1], codecs[1],
+          windlass.later_v1(now, leases[place]), by_worker, by_name, by_request, on_blocker_failure[1], now, traces[1], codecs[1],
           inputs[1], keep_completed[1], keep_failed[1], keep_cancelled[1], chain_traces[1], keys[1], key_holds[1],
           key_windows[1]
         ) returning
@@ -53,7 +55,7 @@ begin
           null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, j.created_at, j.keep_completed, j.keep_failed,
           j.keep_cancelled, j.seq
         into started;
-        if pg_sequence_last_value('windlass.retired') > now * 1024 then
+        if pg_sequence_last_value('windlass.deleted_fence') > now * 1024 then
           raise exception using errcode = 'WL001', message = 'the fence may have been used';
         end if;
         insert into windlass.lease (request, until, type, has_blockers, jobs)
@@ -62,7 +64,7 @@ begin
         return next started;
         return;
       exception when unique_violation or lock_not_available or deadlock_detected or sqlstate 'WL001' then
-        -- The functions below decide.
+        -- Continue with the general functions, which wait or refuse.
       end;
     end if;
   end if;

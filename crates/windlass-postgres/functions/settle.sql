@@ -250,8 +250,8 @@ $$;
 -- Waits briefly for locked rows. If one stays locked, completes nothing: the caller then settles item by item and
 -- skips it.
 --
--- What the reply and the other tables need is read when the jobs are locked, and the rows of other tables are written by
--- statements of their own. With one statement that updates the jobs and passes them on, a completion took a fifth longer.
+-- Reads the columns for the reply and for the other tables while it locks the jobs, and writes each other table with a separate
+-- statement. One statement that updated the jobs and fed the other inserts took a tenth longer.
 create function windlass.complete_plain_v1(
   now bigint, jobs uuid[], fences bigint[], codecs text[], outputs bytea[], retentions bigint[]
 ) returns windlass.reply_v1 language plpgsql as $$
@@ -286,7 +286,7 @@ begin
   if held is null then
     return null;
   end if;
-  -- The locked rows stay in their places, which spares a search of the index.
+  -- The locked rows stay in their places, so no index lookup is needed.
   if cardinality(outputs) = 1 then
     update windlass.job j
     set status = 'completed', output_codec = codecs[1], output = outputs[1], error = null, closed_at = now,

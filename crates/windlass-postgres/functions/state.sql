@@ -43,13 +43,13 @@ begin
 end
 $$;
 
--- Remembers the fence of a job that is deleted. The lock prevents that a concurrent call sets a smaller value. The exception
--- releases it, but does not revert a sequence, so that no other transaction waits for the end of this one.
-create function windlass.retire_fence_v1(last bigint) returns void language plpgsql as $$
+-- Remembers the fence of a deleted job. The lock prevents a concurrent call from setting a smaller value. The exception
+-- releases the lock at once, so that no other transaction waits until this one ends. It does not revert `setval`.
+create function windlass.note_deleted_fence_v1(last bigint) returns void language plpgsql as $$
 begin
-  if last > coalesce(pg_sequence_last_value('windlass.retired'), 0) then
-    perform pg_advisory_xact_lock(hashtextextended('windlass.retired', 0));
-    perform setval('windlass.retired', greatest(last, pg_sequence_last_value('windlass.retired')));
+  if last > coalesce(pg_sequence_last_value('windlass.deleted_fence'), 0) then
+    perform pg_advisory_xact_lock(hashtextextended('windlass.deleted_fence', 0));
+    perform setval('windlass.deleted_fence', greatest(last, pg_sequence_last_value('windlass.deleted_fence')));
     raise exception using errcode = 'WL001', message = 'release the lock';
   end if;
 exception when sqlstate 'WL001' then
@@ -61,7 +61,7 @@ create function windlass.remove_jobs_v1(jobs uuid[]) returns void language plpgs
 declare
   places constant tid[] := windlass.ready_rows_v1(jobs);
 begin
-  perform windlass.retire_fence_v1((select max(j.fence) from windlass.job j where j.id = any (jobs)));
+  perform windlass.note_deleted_fence_v1((select max(j.fence) from windlass.job j where j.id = any (jobs)));
   delete from windlass.blocker where job = any (jobs);
   delete from windlass.attempt where job = any (jobs);
   delete from windlass.ready where ctid = any (places);

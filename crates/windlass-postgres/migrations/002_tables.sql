@@ -1,6 +1,13 @@
 -- Times are milliseconds since the Unix epoch, durations are milliseconds. The store's schema and
 -- table prefix are part of all names. Each table has a replica identity, so that it can be published.
 
+-- Pages of numbers for the order of creation.
+create sequence windlass.page;
+
+-- The largest fence of a deleted job. A sequence, because its value is visible in every snapshot, and a rollback does not
+-- revert it.
+create sequence windlass.deleted_fence;
+
 -- One row per job. The row of a chain's first job is also the row of the chain, so a chain of one job has one row. Only
 -- the functions of the store write here. There are no check constraints, because every statement would read them from
 -- the catalog again, which costs a tenth of a completion.
@@ -8,9 +15,6 @@
 -- A plain job is updated twice, when it is acquired and when it completes. Both are HOT updates: no column that they
 -- change is in an index, and pages have room for three versions of each row. A column that an index uses must keep its
 -- value on this path; `listed` and `trim_at` stay null.
-create sequence windlass.page;
--- The largest fence of a deleted job. A sequence, because snapshots do not hide its value, and it can only grow.
-create sequence windlass.retired;
 create table windlass.job (
   id uuid primary key,
   chain uuid not null,

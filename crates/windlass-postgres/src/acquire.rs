@@ -45,12 +45,13 @@ pub(crate) struct AcquireRows {
     /// The jobs, with their place in the order of creation.
     jobs: Vec<(Acquired, i64)>,
     ripple: Ripple,
-    /// Whether the reply does not tell if other jobs are due: it is full, or repeats an earlier one.
-    has_more: bool,
+    /// Whether other jobs may be due although the reply has fewer than requested: it reached the size limit, or repeats an
+    /// earlier reply.
+    may_have_more: bool,
 }
 
 impl AcquireRows {
-    /// Takes a job that was created and acquired by the same command. Returns when it was due.
+    /// Takes a job that was created and acquired by the same command. Returns its due time.
     pub(crate) fn started(&mut self, mut values: Values) -> Result<Timestamp> {
         let (acquired, seq) = values.acquired()?;
         self.now = acquired.job.started_at;
@@ -62,7 +63,7 @@ impl AcquireRows {
     pub(crate) fn take(&mut self, mut values: Values) -> Result<()> {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
-            "more" => self.has_more = true,
+            "more" => self.may_have_more = true,
             "job" => self.jobs.push(values.acquired()?),
             "blockers" => {
                 let job = values.job_id()?;
@@ -83,7 +84,7 @@ impl AcquireRows {
         found.ok_or_else(|| corrupt("a blocker without a job"))
     }
 
-    /// Ends the command: returns its reply, and learns from it.
+    /// Returns the reply, and updates the floors and the maintenance from it.
     pub(crate) fn reply<P: Provider>(
         mut self,
         call: &Call<'_, P>,
@@ -94,7 +95,7 @@ impl AcquireRows {
         self.jobs.sort_by_key(|(Acquired { job, .. }, seq)| (Reverse(job.priority), job.due_at, *seq));
         let jobs = self.jobs.into_iter().map(|(acquired, _)| acquired).collect();
         let reply = AcquireReply { jobs, ripple: self.ripple, now };
-        call.acquired(scan, request, &reply, self.has_more);
+        call.acquired(scan, request, &reply, self.may_have_more);
         Ok(reply)
     }
 }

@@ -66,7 +66,8 @@ impl Execute for CreateAndAcquire {
             }
         };
         let mut acquired = AcquireRows::default();
-        // The row with the time separates the reply to the create from the reply to the acquire.
+        // A `started` row is the whole reply. Otherwise, the row with the time separates the reply to the create from the reply
+        // to the acquire.
         let mut creating = true;
         for row in call.run_careful(statement, parameters).await? {
             if row.part == "started" {
@@ -127,6 +128,7 @@ impl<'a> CreateRows<'a> {
 
     /// Takes the job of the only chain, which was acquired by the same command.
     fn started(&mut self, due_at: Timestamp) -> Result<()> {
+        // Created as pending and then acquired, as by two commands.
         let chain = self.indexes.first().and_then(|index| self.request.chains.get(*index));
         let chain = chain.ok_or_else(|| corrupt("a chain that was not sent"))?.id;
         let job = JobSummary { job: chain.first_job(), chain, status: Status::Pending, due_at };

@@ -87,8 +87,8 @@ impl Floors {
         if state.is_full_scan_due(Instant::now()) { nothing() } else { state.parameters(types.iter()) }
     }
 
-    /// Learns from the reply to an acquire. With `has_more`, other jobs may be due although it has fewer than requested.
-    pub(crate) fn learn(&self, scan: &Scan, request: &Acquire, reply: &AcquireReply, has_more: bool) {
+    /// Learns from the reply to an acquire. With `may_have_more`, other jobs may be due although it has fewer than requested.
+    pub(crate) fn learn(&self, scan: &Scan, request: &Acquire, reply: &AcquireReply, may_have_more: bool) {
         let mut state = self.lock();
         if scan.is_full {
             let now = Instant::now();
@@ -98,7 +98,8 @@ impl Floors {
             // A full scan since then may have lowered a floor, which this reply would raise again.
             return;
         }
-        let is_short = !has_more && reply.jobs.len() < usize::try_from(request.max).unwrap_or(usize::MAX);
+        let is_short =
+            !may_have_more && reply.jobs.len() < usize::try_from(request.max).unwrap_or(usize::MAX);
         for quota in &request.types {
             let of_type = || reply.jobs.iter().filter(|acquired| acquired.job.job_type == quota.job_type);
             let floors = state.floors.entry(quota.job_type.clone()).or_insert_with(usual);

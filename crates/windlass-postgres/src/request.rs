@@ -298,8 +298,8 @@ impl Settlements {
     }
 
     /// Returns the parameters for plain completions, in the order of `settle_plain_v1`, sorted by job: all commands lock
-    /// jobs in this order. Also returns the index of each settlement that is sent. Many jobs have no output, and then the
-    /// completions of a batch are alike: what they have in common is sent once.
+    /// jobs in this order. Also returns the index of each settlement that is sent. If all completions have the same codec, output
+    /// and retention, sends these once: many jobs have no output.
     pub(crate) fn plain_parameters(mut self) -> (impl Iterator<Item = Parameter>, Vec<usize>) {
         let mut order: Vec<usize> = (0..self.jobs.len()).collect();
         order.sort_by_key(|index| self.jobs.get(*index));

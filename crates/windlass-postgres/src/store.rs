@@ -271,10 +271,10 @@ impl<'a, P: Provider> Call<'a, P> {
         scan: Option<&Scan>,
         request: &Acquire,
         reply: &AcquireReply,
-        has_more: bool,
+        may_have_more: bool,
     ) {
         if let Some(scan) = scan {
-            self.floors().learn(scan, request, reply, has_more);
+            self.floors().learn(scan, request, reply, may_have_more);
         }
         self.maintain(reply.jobs.len());
     }
@@ -378,8 +378,7 @@ macro_rules! store {
                     // No maintenance during this: it locks the same tables in another order.
                     let text = format!(
                         "{SET_TIMEOUTS}; set local lock_timeout = '5s'; \
-                         select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}; \
-                         select setval('windlass.retired', 1, false)"
+                         select pg_advisory_xact_lock(hashtextextended('windlass.tidy', 0)); truncate {tables}"
                     );
                     let mut tx = self.provider.begin_read_committed().await?;
                     self.provider.script_in(P::tx_ref(&mut tx), &self.names.render(&text)).await?;

@@ -67,13 +67,13 @@ create index {prefix}job_leaving on {prefix}job (leaves_at, seq) where leaves_at
 create index {prefix}job_trimming on {prefix}job (trim_at, id) where trim_at is not null and chain_closed_at is null;
 create index {prefix}job_rippling on {prefix}job (chain_closed_at, seq) where rippling = 1;
 
--- What is remembered of deleted jobs, so that their numbers are not used again.
+-- Numbers that outlive deleted jobs: a new job never reuses a creation number or a fence.
 create table {prefix}sequence (
   last integer not null,                      -- the last number in the order of creation
-  retired integer not null                    -- the largest fence of a deleted job
+  deleted_fence integer not null              -- the largest fence of a deleted job
 ) strict;
 
-insert into {prefix}sequence (last, retired) values (0, 0);
+insert into {prefix}sequence (last, deleted_fence) values (0, 0);
 
 -- How many jobs have each type and status.
 create table {prefix}tally (

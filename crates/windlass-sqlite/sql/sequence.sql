@@ -1,2 +1,2 @@
 -- The last number in the order of creation, and the largest fence of a deleted job.
-select last, retired from {prefix}sequence
+select last, deleted_fence from {prefix}sequence

@@ -216,7 +216,7 @@ impl SqliteRows<'_> {
         if let Some(sequence) = self.sequence.filter(|_| self.sequence != self.stored_sequence) {
             self.run(
                 Sql::UpdateSequence,
-                params![sequence.last.cast_signed(), sequence.retired.0.cast_signed()],
+                params![sequence.last.cast_signed(), sequence.deleted_fence.0.cast_signed()],
             )?;
             self.stored_sequence = self.sequence;
         }

@@ -48,13 +48,13 @@ pub(crate) struct SqliteRows<'c> {
     pub(crate) spoiled: crate::known_bad::Spoiled,
 }
 
-/// What is remembered of deleted jobs, so that their numbers are not used again.
+/// Numbers that outlive deleted jobs: a new job never reuses a creation number or a fence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sequence {
     /// The last creation number.
     pub(crate) last: u64,
     /// The largest fence of a deleted job.
-    pub(crate) retired: Fence,
+    pub(crate) deleted_fence: Fence,
 }
 
 /// A job, and its chain if it is the chain's first.
@@ -112,7 +112,7 @@ impl<'c> SqliteRows<'c> {
         if self.sequence.is_none() {
             let read = |row: &SqlRow<'_>| {
                 let mut columns = Columns { row, next: 0 };
-                Ok(Sequence { last: columns.number()?, retired: Fence(columns.number()?) })
+                Ok(Sequence { last: columns.number()?, deleted_fence: Fence(columns.number()?) })
             };
             let stored = first(self.prepared.get(Sql::Sequence)?, [], read)?.unwrap_or_default();
             (self.sequence, self.stored_sequence) = (Some(stored), Some(stored));
@@ -292,13 +292,13 @@ impl Rows for SqliteRows<'_> {
         Ok(sequence.last)
     }
 
-    fn retired(&mut self) -> Result<Fence> {
-        Ok(self.sequence()?.retired)
+    fn deleted_fence(&mut self) -> Result<Fence> {
+        Ok(self.sequence()?.deleted_fence)
     }
 
-    fn retire(&mut self, fence: Fence) -> Result<()> {
+    fn note_deleted_fence(&mut self, fence: Fence) -> Result<()> {
         let sequence = self.sequence()?;
-        sequence.retired = sequence.retired.max(fence);
+        sequence.deleted_fence = sequence.deleted_fence.max(fence);
         Ok(())
     }
 

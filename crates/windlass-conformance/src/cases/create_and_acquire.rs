@@ -25,6 +25,13 @@ pub(super) const CASES: &[Case] = &[
         key
     ),
     case!(
+        "create_and_acquire.single",
+        "A single new job follows the same rules if no other job is pending: keys, quotas, paused types, repeats, fences.",
+        ["contract"],
+        [CreateAndAcquire],
+        single
+    ),
+    case!(
         "create_and_acquire.blocked",
         "It does not acquire a new job that has an open blocker, or that is due later.",
         ["contract"],
@@ -89,6 +96,51 @@ async fn creates_first(s: Subject) {
         let alone = s.run(Create { chains: vec![s.start("b").build()] }).await;
         assert_eq!(reply.create.durability, alone.durability);
     }
+}
+
+async fn single(s: Subject) {
+    let acquired = |reply: &CreateAndAcquireReply| chains_of(&reply.acquire.jobs);
+    // A key that was never used, and the same key while its chain is open.
+    let (holder, other) = (s.start("keyed").key("k").build(), s.start("keyed").key("k").build());
+    let reply = s.run(joined(&s, vec![holder.clone()], "keyed")).await;
+    assert_eq!((created(&reply), acquired(&reply)), (vec![holder.id], vec![holder.id]));
+    assert_eq!(reply.acquire.jobs[0].key.as_ref().map(|key| key.as_str()), Some("k"));
+    let reply = s.run(joined(&s, vec![other], "keyed")).await;
+    assert!(matches!(&reply.create.chains[..], [Created::Existing(found)] if found.chain == holder.id));
+    assert_eq!(acquired(&reply), []);
+    // No room for the type, or for any job.
+    for (of_type, all) in [(0, 10), (10, 0)] {
+        let new = s.start("full").build();
+        let mut request = joined(&s, vec![new.clone()], "full");
+        request.acquire.types[0].max = of_type;
+        request.acquire.max = all;
+        let reply = s.run(request).await;
+        assert_eq!((created(&reply), acquired(&reply)), (vec![new.id], vec![]));
+        assert_eq!(s.job(new.id.first_job()).await.status, Status::Pending);
+        assert_eq!(chains_of(&s.acquire("full", 10).await), [new.id]);
+    }
+    // Another type than the one that is wanted, and a paused type.
+    let new = s.start("unwanted").build();
+    let reply = s.run(joined(&s, vec![new], "wanted")).await;
+    assert_eq!(acquired(&reply), []);
+    s.run(Pause { types: vec![type_name("paused")], paused: true }).await;
+    let new = s.start("paused").build();
+    let reply = s.run(joined(&s, vec![new.clone()], "paused")).await;
+    assert_eq!((created(&reply), acquired(&reply)), (vec![new.id], vec![]));
+    s.run(Pause { types: vec![type_name("paused")], paused: false }).await;
+    // The whole command is repeated.
+    let new = s.start("repeated").build();
+    let request = joined(&s, vec![new.clone()], "repeated");
+    let (first, second) = (s.run(request.clone()).await, s.run(request).await);
+    assert_eq!(first.acquire.jobs, second.acquire.jobs);
+    assert!(matches!(&second.create.chains[..], [Created::New { repeated: true, .. }]));
+    assert_eq!(s.job(new.id.first_job()).await.attempt, 1);
+    // The id is used again within the same millisecond.
+    let old = first.acquire.jobs[0].job.fence;
+    s.run(Delete { chains: vec![Target::Chain(new.id)], cascade: false, seen: None }).await;
+    let reply = s.run(joined(&s, vec![new.clone()], "repeated")).await;
+    assert_eq!(acquired(&reply), [new.id]);
+    assert!(reply.acquire.jobs[0].job.fence > old);
 }
 
 async fn order(s: Subject) {

@@ -20,8 +20,8 @@ use super::expect::{Expectation, IdleWorker, IdleWorkers};
 use super::firing::ClosedRuns;
 use super::interest::{Interest, Watching};
 use super::join::{AcquireSource, PendingAcquire};
+use super::local_output::{Completed, LocalOutput, LocalOutputs};
 use super::outbox::Outbox;
-use super::own_result::{Completed, OwnResult, OwnResults};
 use super::store_time::StoreTime;
 use crate::command::{Acquire, CreateAndAcquire, NewChain, Request};
 use crate::error::{Error, ErrorKind, Result};
@@ -80,7 +80,7 @@ pub(crate) struct Dispatcher {
     pub(super) closed_runs: ClosedRuns,
     failures: Arc<Failures>,
     idle_workers: IdleWorkers,
-    own_results: OwnResults,
+    local_outputs: LocalOutputs,
     /// The number of events that were dropped and have not been reported to subscribers yet.
     unsent: Arc<AtomicU64>,
     this: Weak<Self>,
@@ -126,7 +126,7 @@ impl Dispatcher {
             events: Outbox::new(WAITING_MAX),
             failures: Arc::default(),
             idle_workers: IdleWorkers::default(),
-            own_results: OwnResults::default(),
+            local_outputs: LocalOutputs::default(),
             unsent: Arc::default(),
             this: dispatcher.clone(),
         })
@@ -351,18 +351,18 @@ impl Dispatcher {
     }
 
     /// Registers a wait for a chain that a worker of this client may complete.
-    pub(super) fn wait_for_own(&self, chain: ChainId) -> OwnResult<'_> {
-        self.own_results.wait(chain)
+    pub(super) fn register_wait(&self, chain: ChainId) -> LocalOutput<'_> {
+        self.local_outputs.register(chain)
     }
 
     /// Returns the number of waits.
-    pub(super) fn waits(&self) -> usize {
-        self.own_results.count()
+    pub(super) fn wait_count(&self) -> usize {
+        self.local_outputs.count()
     }
 
-    /// Ends the waits of this client for chains that its workers have completed. Call this after the announcement.
-    pub(crate) fn completed(&self, chains: impl Iterator<Item = Completed>) {
-        self.own_results.completed(chains);
+    /// Passes chains that a worker of this client has completed on to their waits. Call this after the announcement.
+    pub(crate) fn deliver(&self, chains: impl Iterator<Item = Completed>) {
+        self.local_outputs.deliver(chains);
     }
 
     /// Subscribes to hints. Returns `None` if the notifier fails or does not answer in time.
@@ -419,8 +419,8 @@ impl Dispatcher {
         self.notifier.close().await
     }
 
-    /// Returns what a task needs that publishes. It must not hold the `Dispatcher`, which owns the channel to the task: the
-    /// channel would never close, and the task would never end.
+    /// Returns the state of a publishing task. The task must not hold the `Dispatcher`, which owns the channel to the task:
+    /// the channel would never close, and the task would never end.
     fn publisher(&self) -> Publisher {
         let (notifier, observers) = (Arc::clone(&self.notifier), Arc::clone(&self.observers));
         Publisher { notifier, observers, failures: Arc::clone(&self.failures) }

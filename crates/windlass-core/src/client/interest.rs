@@ -2,8 +2,8 @@
 //!
 //! Each event costs a message, and usually there is no subscriber. So a subscriber announces itself when it subscribes
 //! and every few seconds from then on, and a client publishes events only while it has received an announcement recently.
-//! When a client has its first event, it asks the subscribers to announce themselves. Until the answers had time to
-//! arrive, it holds its events back.
+//! When a client has its first event, it asks the subscribers to announce themselves. Until the answers have had time
+//! to arrive, it holds its events back.
 //!
 //! Notifiers that know their subscribers do not need this: see [`Notifier::is_watched`].
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::dispatch::NOTIFIER_TIMEOUT;
 use super::per_runtime::PerRuntime;
@@ -56,9 +56,9 @@ struct Shared {
     created_at: Instant,
     /// Until when there may be subscribers, in milliseconds since `created_at`. [`UNKNOWN`] before the first question.
     wanted_until: AtomicU64,
-    /// Until when an announcement counts.
+    /// When the latest announcement expires, in milliseconds since `created_at`.
     heard_until: AtomicU64,
-    /// Notified when one of the other fields changes.
+    /// Notified when a watcher is added, and when one of the two times changes.
     changed: Notify,
 }
 
@@ -75,7 +75,7 @@ impl Interest {
         Self { shared: Arc::new(shared), tasks: PerRuntime::default() }
     }
 
-    /// Returns what the tasks need that publish events.
+    /// Returns a handle with which the publishing tasks check for subscribers.
     pub(super) fn subscribers(&self) -> Subscribers {
         Subscribers(Arc::clone(&self.shared))
     }
@@ -136,25 +136,25 @@ impl Shared {
 
     /// Assumes that there may be subscribers for at least this long from now.
     fn want_for(&self, time: Duration) {
-        let until = self.after(time);
+        let until = self.deadline_ms(time);
         let later = |known| Some(if known == UNKNOWN { until } else { until.max(known) });
         let _ = self.wanted_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
         self.changed.notify_waiters();
     }
 
     /// Notes the announcement of a subscriber.
-    fn hear(&self) {
-        self.heard_until.fetch_max(self.after(HEARD_TTL), Ordering::AcqRel);
+    fn note_announcement(&self) {
+        self.heard_until.fetch_max(self.deadline_ms(HEARD_TTL), Ordering::AcqRel);
         self.want_for(HEARD_TTL);
     }
 
-    /// Returns the time in milliseconds since `created_at` after this time has passed.
-    fn after(&self, time: Duration) -> u64 {
+    /// Returns the deadline `time` from now, in milliseconds since `created_at`.
+    fn deadline_ms(&self, time: Duration) -> u64 {
         self.elapsed_ms().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Waits until it is known whether there are subscribers, and returns it.
-    async fn exist(&self) -> bool {
+    /// Waits until it is known whether there are subscribers.
+    async fn any(&self) -> bool {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Before the fields are read, so that no change is missed.
@@ -208,7 +208,7 @@ impl Shared {
                 }
             };
             match signal {
-                Some(Signal::Hint(Hint::EventSubscriber)) => self.hear(),
+                Some(Signal::Hint(Hint::EventSubscriber)) => self.note_announcement(),
                 Some(Signal::Hint(Hint::FindEventSubscribers)) => {
                     announce_at = announce_at.min(Instant::now() + ANSWER_DELAY);
                 }
@@ -223,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Asks the subscribers to announce themselves. Events are held back until the answers had time to arrive.
+    /// Asks the subscribers to announce themselves. Events are held back until the answers have had time to arrive.
     async fn ask(&self) {
         self.publish(Hint::FindEventSubscribers).await;
         self.want_for(ANSWER_TIME);
@@ -236,14 +236,14 @@ impl Shared {
     }
 }
 
-/// The subscribers of other processes, for a task that publishes events.
+/// Finds out whether anybody subscribes to this client's events.
 pub(super) struct Subscribers(Arc<Shared>);
 
 impl Subscribers {
-    /// Waits until it is known whether there are subscribers, and returns it. If that takes too long, there may be some.
-    pub(super) async fn exist(&self, notifier: &dyn Notifier) -> bool {
+    /// Waits until it is known whether there are subscribers. Returns `true` after the deadline, because there may be some.
+    pub(super) async fn any(&self, notifier: &dyn Notifier, deadline: Instant) -> bool {
         match catch_unwind(AssertUnwindSafe(|| notifier.is_watched())) {
-            Ok(None) => timeout(NOTIFIER_TIMEOUT, self.0.exist()).await.unwrap_or(true),
+            Ok(None) => timeout_at(deadline, self.0.any()).await.unwrap_or(true),
             Ok(Some(is_watched)) => is_watched || self.0.has_watchers(),
             Err(_) => false,
         }

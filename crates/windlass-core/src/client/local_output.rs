@@ -12,13 +12,13 @@ use crate::record::JobRecord;
 
 /// Passes the outputs of chains that a worker of this client completes to the waits of the same client.
 ///
-/// Such a wait needs no query after the settlement. It is only a shortcut: a wait that misses it finds the closed chain
-/// with its next query.
+/// Such a wait needs no query after the settlement. This is only a shortcut: a wait that misses the output finds the closed
+/// chain with its next query.
 ///
 /// An output is passed on after the settlement is announced: a caller that has its answer may close the client, and the
 /// announcements of the chain would be lost.
 #[derive(Debug, Default)]
-pub(super) struct OwnResults {
+pub(super) struct LocalOutputs {
     waits: Mutex<HashMap<ChainId, Vec<oneshot::Sender<Completed>>>>,
     /// The number of waits. Most settlements find none, and skip the lock.
     count: AtomicUsize,
@@ -44,13 +44,13 @@ impl Completed {
     }
 }
 
-impl OwnResults {
+impl LocalOutputs {
     /// Registers a wait until the returned guard is dropped.
-    pub(super) fn wait(&self, chain: ChainId) -> OwnResult<'_> {
+    pub(super) fn register(&self, chain: ChainId) -> LocalOutput<'_> {
         let (sender, receiver) = oneshot::channel();
         self.lock().entry(chain).or_default().push(sender);
         self.count.fetch_add(1, Ordering::Release);
-        OwnResult { results: self, chain, receiver }
+        LocalOutput { results: self, chain, receiver }
     }
 
     /// Returns the number of waits.
@@ -58,8 +58,8 @@ impl OwnResults {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Passes the chains on that have waits.
-    pub(super) fn completed(&self, chains: impl Iterator<Item = Completed>) {
+    /// Passes completed chains on to their waits.
+    pub(super) fn deliver(&self, chains: impl Iterator<Item = Completed>) {
         if self.count() == 0 {
             return;
         }
@@ -80,20 +80,20 @@ impl OwnResults {
 
 /// A registered wait.
 #[derive(Debug)]
-pub(crate) struct OwnResult<'c> {
-    results: &'c OwnResults,
+pub(crate) struct LocalOutput<'c> {
+    results: &'c LocalOutputs,
     chain: ChainId,
     receiver: oneshot::Receiver<Completed>,
 }
 
-impl OwnResult<'_> {
-    /// Waits until a worker of this client has completed the chain.
-    pub(super) async fn completed(&mut self) -> Completed {
+impl LocalOutput<'_> {
+    /// Waits until a worker of this client has completed the chain. Call this only until it has returned.
+    pub(super) async fn received(&mut self) -> Completed {
         (&mut self.receiver).await.expect("a sender stays registered until it sends")
     }
 }
 
-impl Drop for OwnResult<'_> {
+impl Drop for LocalOutput<'_> {
     fn drop(&mut self) {
         self.receiver.close();
         let mut waits = self.results.lock();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::commands::{output_of, stored};
-use super::own_result::{Completed, OwnResult};
+use super::local_output::{Completed, LocalOutput};
 use super::send::send;
 use super::{Batcher, Client, Dispatcher};
 use crate::chain::{Chain, ChainRef};
@@ -120,6 +120,8 @@ pub(crate) struct ChainWait<'a, S: ?Sized> {
     options: WaitOptions,
     /// The name of the queue job for error messages, if the chain is one.
     queue_job: Option<String>,
+    /// Whether the caller needs the record of the chain, and not only its output.
+    needs_record: bool,
 }
 
 impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
@@ -129,7 +131,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         chain: ChainRef,
         options: WaitOptions,
     ) -> Self {
-        Self { client, id, chain, options, queue_job: None }
+        Self { client, id, chain, options, queue_job: None, needs_record: false }
     }
 
     /// Sets the name of the queue job, which error messages contain instead of the chain's id.
@@ -139,11 +141,12 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 
     /// Waits for the chain to close and returns its record.
-    pub(crate) async fn record(self) -> Result<ChainRecord> {
+    pub(crate) async fn run_for_record(mut self) -> Result<ChainRecord> {
+        self.needs_record = true;
         let (client, chain) = (self.client, self.chain.clone());
         match self.run(Instant::now(), Prepared::default()).await? {
             Closed::Stored(record) => Ok(*record),
-            Closed::Own(_) => stored(client, &chain).await,
+            Closed::Locally(_) => stored(client, &chain).await,
         }
     }
 
@@ -209,8 +212,9 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
     /// would be noticed only at the next poll. Without a subscription, polls and tries to subscribe again.
     async fn until_closed(&self, prepared: Prepared<'_>) -> Result<Closed> {
-        let Prepared { mut subscription, own, is_complete } = prepared;
-        let mut own = own.unwrap_or_else(|| self.client.shared.dispatcher.wait_for_own(self.id));
+        let Prepared { mut subscription, local, is_complete } = prepared;
+        let register = || self.client.shared.dispatcher.register_wait(self.id);
+        let mut local = (!self.needs_record).then(|| local.unwrap_or_else(register));
         let mut queries = subscription.is_none();
         // A subscription that this wait begins is active before the first query.
         let mut may_have_missed = subscription.is_some() && !is_complete;
@@ -235,11 +239,17 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
             let poll = self.options.poll.unwrap_or_else(|| dispatcher.poll_interval(subscription.is_some()));
             let next_poll =
                 far(if std::mem::take(&mut may_have_missed) { poll.min(MISSED_DELAY) } else { poll });
+            let received = async {
+                match &mut local {
+                    Some(local) => local.received().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
-                completed = own.completed() => {
+                completed = received => {
                     self.chain.check(completed.chain, &completed.chain_type)?;
-                    return Ok(Closed::Own(completed));
+                    return Ok(Closed::Locally(completed));
                 }
                 _ = timeout_at(next_poll, signal(&mut subscription, next_poll)) => {}
             }
@@ -252,7 +262,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     /// not find the chain, this wait sends its own: another chain in the batch may be the cause.
     async fn query(&self) -> Result<ChainRecord> {
         // A shared query is sent by another task, which is slower by two switches.
-        if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.waits()) {
+        if (1..=ALONE_MAX).contains(&self.client.shared.dispatcher.wait_count()) {
             let found = timeout(QUERY_TIMEOUT, stored(self.client, &self.chain)).await;
             return match found {
                 Ok(found) => found,
@@ -272,7 +282,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
 /// A closed chain.
 pub(crate) enum Closed {
     /// A worker of this client has completed it.
-    Own(Completed),
+    Locally(Completed),
     /// The store returned it.
     Stored(Box<ChainRecord>),
 }
@@ -287,7 +297,7 @@ impl From<ChainRecord> for Closed {
 #[derive(Default)]
 pub(crate) struct Prepared<'c> {
     subscription: Option<Subscription>,
-    own: Option<OwnResult<'c>>,
+    local: Option<LocalOutput<'c>>,
     /// Whether the subscription was active before the chain was created, so that the chain cannot have closed unnoticed.
     is_complete: bool,
 }
@@ -304,9 +314,9 @@ impl<S: Store + ?Sized> Client<S> {
         create: impl Future<Output = Result<T>>,
     ) -> Result<(T, Prepared<'_>)> {
         let dispatcher = &self.shared.dispatcher;
-        let own = dispatcher.wait_for_own(chain);
+        let local = dispatcher.register_wait(chain);
         let is_ordered = self.shared.store.capabilities().is_ordered();
-        let is_concurrent = is_ordered && dispatcher.waits() <= CONCURRENT_MAX;
+        let is_concurrent = is_ordered && dispatcher.wait_count() <= CONCURRENT_MAX;
         let subscribe = dispatcher.subscribe(vec![Topic::ChainClosed(chain)]);
         let (created, subscription) = if is_concurrent {
             tokio::join!(create, subscribe)
@@ -315,7 +325,7 @@ impl<S: Store + ?Sized> Client<S> {
             (create.await, subscription)
         };
         let is_complete = !is_concurrent && subscription.is_some();
-        Ok((created?, Prepared { subscription, own: Some(own), is_complete }))
+        Ok((created?, Prepared { subscription, local: Some(local), is_complete }))
     }
 }
 
@@ -406,7 +416,9 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             match self.wait.run(Instant::now(), Prepared::default()).await? {
-                Closed::Own(own) => decode_output::<J>(own.job_type.as_str(), &own.output),
+                Closed::Locally(completed) => {
+                    decode_output::<J>(completed.job_type.as_str(), &completed.output)
+                }
                 Closed::Stored(record) => output_of::<J>(&record),
             }
         })

@@ -151,8 +151,8 @@ impl<R: Rows> Execution<'_, R> {
             None => Status::Pending,
         };
         // A deleted job may have had this id, and may have been created in the same millisecond.
-        let (fence, retired) = (Fence::at_creation(self.now), self.rows.retired()?);
-        let fence = if retired > fence { retired.next() } else { fence };
+        let (fence, deleted) = (Fence::at_creation(self.now), self.rows.deleted_fence()?);
+        let fence = if deleted > fence { deleted.next() } else { fence };
         let job = JobRecord {
             id: position.id,
             chain: position.chain,

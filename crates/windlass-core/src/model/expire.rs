@@ -59,7 +59,7 @@ impl<R: Rows> Execution<'_, R> {
     fn remove_job(&mut self, job: JobId) -> Result<()> {
         if let Some(row) = self.rows.job(job)? {
             self.leave_outcome(&row);
-            self.rows.retire(row.job.fence)?;
+            self.rows.note_deleted_fence(row.job.fence)?;
         }
         self.rows.set(RowKey::Job(job), None)
     }

@@ -36,11 +36,11 @@ pub trait Rows {
     /// Returns the next creation number. A number is never used twice, even if its job was deleted.
     fn next_seq(&mut self) -> Result<u64>;
 
-    /// Returns the largest fence that [`retire`](Self::retire) was given, or 0.
-    fn retired(&mut self) -> Result<Fence>;
+    /// Returns the largest fence passed to [`note_deleted_fence`](Self::note_deleted_fence), or 0.
+    fn deleted_fence(&mut self) -> Result<Fence>;
 
     /// Remembers the fence of a job that is deleted. The fences of a job that is created with the same id are larger.
-    fn retire(&mut self, fence: Fence) -> Result<()>;
+    fn note_deleted_fence(&mut self, fence: Fence) -> Result<()>;
 
     /// Inserts, replaces or deletes a row.
     fn set(&mut self, key: RowKey, after: Option<Row>) -> Result<()>;

@@ -9,9 +9,9 @@ use super::row::{ChainRow, JobRow, Row, RowKey};
 use crate::id::{ChainId, JobId};
 
 impl Model {
-    /// Sets or deletes one row, as a replayed effect does. Returns the previous value.
+    /// Sets or deletes one row like a replayed effect, and returns its previous value.
     pub fn install(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
-        self.tables.replay(key, after)
+        self.tables.apply_effect(key, after)
     }
 
     /// Returns a job.

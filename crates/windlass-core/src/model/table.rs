@@ -44,7 +44,7 @@ pub(super) struct Tables {
     is_logging: bool,
     next_seq: u64,
     /// The largest fence of a deleted job.
-    retired: Fence,
+    deleted_fence: Fence,
 
     /// The job types that have stored jobs.
     pub(super) types: BTreeMap<TypeName, OfType>,
@@ -191,9 +191,9 @@ impl Tables {
         self.next_seq = self.next_seq.max(seq);
     }
 
-    /// Marks all fences up to this one as used.
-    pub(super) fn skip_fences(&mut self, last: Fence) {
-        self.retired = self.retired.max(last);
+    /// Lets the fences of new jobs start above the fence of a deleted job.
+    pub(super) fn note_deleted(&mut self, fence: Fence) {
+        self.deleted_fence = self.deleted_fence.max(fence);
     }
 
     /// Returns a chain in the form that readers see.
@@ -235,12 +235,12 @@ impl Tables {
         self.log.clear();
     }
 
-    /// Applies a change that a command has made. Its jobs were deleted by that command, so their fences are used.
-    pub(super) fn replay(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
+    /// Applies an effect of an earlier command. If the effect deletes a job, new jobs start above its fence.
+    pub(super) fn apply_effect(&mut self, key: &RowKey, after: Option<Row>) -> Option<Row> {
         let is_deleted = after.is_none();
         let before = self.install(key, after);
         if let Some(Row::Job(row)) = before.as_ref().filter(|_| is_deleted) {
-            self.skip_fences(row.job.fence);
+            self.note_deleted(row.job.fence);
         }
         before
     }

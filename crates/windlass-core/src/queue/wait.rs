@@ -58,7 +58,7 @@ where
                 let ending =
                     ChainWait::new(&queue.shared.client, chain, chain.into(), options).of_queue_job(job);
                 match ending.run(began, prepared).await? {
-                    Closed::Own(own) => read(&*queue.shared.results, &own.output),
+                    Closed::Locally(completed) => read(&*queue.shared.results, &completed.output),
                     Closed::Stored(record) => queue.result_of(&record),
                 }
             }

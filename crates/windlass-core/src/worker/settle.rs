@@ -275,7 +275,7 @@ impl<S: Store + ?Sized> Engine<S> {
         announcements.send(dispatcher);
         let results = items.iter().zip(&reply.settled);
         dispatcher
-            .completed(results.filter_map(|(item, settled)| {
+            .deliver(results.filter_map(|(item, settled)| {
                 Completed::by(&item.held.acquired.job, &item.outcome, settled)
             }));
         reply.settled

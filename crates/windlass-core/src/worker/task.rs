@@ -340,7 +340,7 @@ impl<S: Store + ?Sized> AttemptTask<S> {
         announcements.ripple(&ripple);
         announcements.send(dispatcher);
         let completed = Completed::by(&self.held.acquired.job, &settlement.outcome, &settled);
-        dispatcher.completed(completed.into_iter());
+        dispatcher.deliver(completed.into_iter());
         match (Ended::of(&settlement.outcome, &settled), settled) {
             (Some(ended), _) => {
                 self.held.end(dispatcher, &ended);

@@ -195,7 +195,7 @@ async fn pass(time: Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_published_while_there_may_be_subscribers() {
+async fn events_are_published_only_while_a_subscriber_is_known() {
     let is_event = |hint: &Hint| matches!(hint, Hint::Event(_));
     let is_announcement = |hint: &Hint| *hint == Hint::EventSubscriber;
     let notifier = Listening::default();
@@ -243,7 +243,7 @@ async fn events_are_published_while_there_may_be_subscribers() {
     check(3).await;
 }
 
-/// Until subscribers had time to answer, events are held back.
+/// Events are held back until subscribers have had time to answer.
 #[tokio::test(start_paused = true)]
 async fn early_events_are_published_if_a_subscriber_answers_or_the_client_closes() {
     let is_event = |hint: &Hint| matches!(hint, Hint::Event(_));

@@ -145,7 +145,12 @@ impl Fixture for Leveled {
     }
 
     fn open(&self) -> BoxFuture<'_, Subject> {
-        Box::pin(sqlx_subject(&self.0))
+        Box::pin(async {
+            let subject = sqlx_subject(&self.0).await;
+            // An erased store remembers it, and the clock of the next sequence starts again.
+            self.0.query("select setval('windlass.deleted_fence', 1, false)");
+            subject
+        })
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use sqlx::PgPool;
 use windlass_conformance::{LEASE, complete, continue_with};
 use windlass_core::command::{
-    Acquired, Cancel, CancelMode, Command, CompleteFromOutside, Create, Delete, SetRetention, Settle,
-    Settled, Settlement, Step, Trigger,
+    Acquired, Cancel, CancelMode, Command, CompleteFromOutside, Create, CreateAndAcquire, Delete,
+    SetRetention, Settle, Settled, Settlement, Step, Trigger,
 };
 use windlass_core::{ChainId, RequestId, Store, Transactional};
 
@@ -170,6 +170,24 @@ async fn without_a_full_lock_a_completion_strands_a_job_that_attaches() {
         spoil(&database, function, "for update", "for no key update").await;
         assert!(!is_unblocked_after_attaching_to_an_end(&database, others).await, "{function}");
     }
+}
+
+/// The conformance cases and random sequences only see that the replies are right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_job_for_an_idle_worker_is_not_acquired_separately() {
+    let database = Database::new().await;
+    let s = database.subject();
+    spoil(&database, "acquire_v1", "begin", "begin raise exception 'called';").await;
+    for key in [None, Some("k")] {
+        let new = s.start("a");
+        let create = Create { chains: vec![key.map_or(new.clone(), |key| new.key(key)).build()] };
+        let joined = CreateAndAcquire { create, acquire: s.acquire_request(&["a"], 10) };
+        let reply = database.store.create_and_acquire(joined).await.unwrap();
+        assert_eq!(reply.acquire.jobs.len(), 1);
+    }
+    let create = Create { chains: vec![s.start("a").build(), s.start("a").build()] };
+    let joined = CreateAndAcquire { create, acquire: s.acquire_request(&["a"], 10) };
+    assert!(database.store.create_and_acquire(joined).await.is_err(), "several jobs are acquired");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -144,12 +144,12 @@ async fn dead_rows_that_cannot_be_removed_do_not_slow_acquires_down() {
     let after = number(&database, read).await;
     let bound = (DRAINED + 1_000) * all + ACQUIRES * 600;
     assert!(after - before <= bound, "{} entries were read, at most {bound} expected", after - before);
-    // A reply that ends because of its size says nothing about the jobs that it leaves.
+    // A reply cut at the size limit must not raise the floors above the jobs that it left out.
     for _ in 0..6 {
         s.start("large").payload(Payload::json(vec![b' '; limit::PAYLOAD_MAX_BYTES]).unwrap()).await;
     }
     s.advance(1);
-    tokio::time::sleep(Duration::from_millis(1_100)).await; // tidy: the next acquire looks at everything again
+    tokio::time::sleep(Duration::from_millis(1_100)).await; // tidy: the next acquire is a full scan
     assert_eq!(s.acquire("large", 10).await.len(), 4);
     assert_eq!(s.acquire("large", 10).await.len(), 2);
     holder.rollback().await.unwrap();

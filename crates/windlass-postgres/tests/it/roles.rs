@@ -79,7 +79,7 @@ fn productions(s: &Subject) -> Vec<Command> {
 fn work(s: &Subject) -> Vec<Command> {
     vec![
         s.acquire_request(&["a"], 1).into(),
-        joined(s),
+        create_and_acquire(s),
         Settle {
             settlements: vec![windlass_core::command::Settlement {
                 job: windlass_core::JobId::new(),
@@ -100,8 +100,8 @@ fn work(s: &Subject) -> Vec<Command> {
     ]
 }
 
-/// A creation of one chain, which acquires for an idle worker.
-fn joined(s: &Subject) -> Command {
+/// A creation of one chain that also acquires for an idle worker.
+fn create_and_acquire(s: &Subject) -> Command {
     let create = windlass_core::command::Create { chains: vec![s.start("a").build()] };
     windlass_core::command::CreateAndAcquire { create, acquire: s.acquire_request(&["a"], 1) }.into()
 }
@@ -163,7 +163,7 @@ async fn roles_write_no_table_and_call_no_inner_function() {
     assert_eq!(public, ["json_v1"], "functions that every role may execute");
 }
 
-/// A function that a statement calls and that no role may execute would be denied only when it is first needed.
+/// Otherwise, a missing grant would show only when a worker first runs the statement.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_may_execute_every_statement_but_those_of_the_owner() {
     let server = server().await;

@@ -85,15 +85,15 @@ local function hot()
     end
     seen[id], ids[at], keys[at + 1] = true, id, tag .. ':job:' .. id
   end
-  local meta = try('HMGET', tag .. ':meta', 'layout', 'seq', 'retired')
-  local seq, retired = meta and tonumber(meta[2] or 0), meta and tonumber(meta[3] or 0)
-  if not seq or not retired or (meta[1] and meta[1] ~= LAYOUT) or try(unpack(keys)) ~= 0 then
+  local meta = try('HMGET', tag .. ':meta', 'layout', 'seq', 'deleted_fence')
+  local seq, deleted = meta and tonumber(meta[2] or 0), meta and tonumber(meta[3] or 0)
+  if not seq or not deleted or (meta[1] and meta[1] ~= LAYOUT) or try(unpack(keys)) ~= 0 then
     return nil
   end
 
   local now = read_clock()
   local now_text = string.format('%.0f', now)
-  local kinds, sets = read_kinds(now, fence_after(now, retired), first)
+  local kinds, sets = read_kinds(now, creation_fence(now, deleted), first)
   local rows, counts, blocks, block, members, new_keys, apart, sizes = { 'MSET' }, {}, {}, nil, nil, {}, {}, {}
   for at = 1, count do
     local asked, id = ARGV[first + 2 * at - 2], ids[at]

@@ -65,7 +65,7 @@ local function insert_job(row, new, list)
   set_input(row, ARGV[new.input])
   row.large = #row.input > LARGE_MIN or nil
   row.status = failed and 'failed' or count_open > 0 and 'blocked' or 'pending'
-  row.due, row.attempt, row.fence, row.version = due_at(new), 0, first_fence(), 0
+  row.due, row.attempt, row.fence, row.version = due_at(new), 0, new_job_fence(), 0
   row.waits, row.open = count_open, open
   if failed then
     row.closed, row.error = now, BLOCKER_FAILED .. failed

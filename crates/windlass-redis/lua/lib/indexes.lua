@@ -348,8 +348,8 @@ local function commit()
   if numbers.seq ~= numbers.stored_seq then
     stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'seq', numbers.seq)
   end
-  if numbers.retired ~= numbers.stored_retired then
-    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'retired', numbers.retired)
+  if numbers.deleted_fence ~= numbers.stored_deleted then
+    stage('HSET', tag .. ':meta', 'layout', LAYOUT, 'deleted_fence', numbers.deleted_fence)
   end
   stage_counts()
   stage_numbers(tag .. ':former', former)

@@ -42,9 +42,9 @@ local REPEAT_WINDOW = 600000
 local FENCES_PER_MS = 1024
 
 -- Returns the fence of a job that is created now.
-local function fence_after(now, retired)
+local function creation_fence(now, deleted)
   local fence = now * FENCES_PER_MS
-  return retired > fence and retired + 1 or fence
+  return deleted > fence and deleted + 1 or fence
 end
 
 -- Whether the user may run a command that writes to a key, or `EXISTS`. Redis 8.6 refuses the question if the

@@ -2,7 +2,7 @@
 
 local function remove_job(row)
   remove_from_indexes(row)
-  retire(row.fence)
+  note_deleted_fence(row.fence)
   if OPEN[row.status] then
     depend(row, false)
   else

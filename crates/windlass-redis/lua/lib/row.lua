@@ -254,12 +254,12 @@ local numbers = {}
 local function read_numbers()
   if not numbers.seq then
     local key = tag .. ':meta'
-    local values = read('HMGET', key, 'layout', 'seq', 'retired')
+    local values = read('HMGET', key, 'layout', 'seq', 'deleted_fence')
     if values[1] and values[1] ~= LAYOUT then
       error({ err = 'WRONGTYPE key ' .. key .. ' has layout ' .. values[1] .. ' and should have ' .. LAYOUT })
     end
-    numbers.stored_seq, numbers.stored_retired = stored_number(key, values[2]), stored_number(key, values[3])
-    numbers.seq, numbers.retired = numbers.stored_seq, numbers.stored_retired
+    numbers.stored_seq, numbers.stored_deleted = stored_number(key, values[2]), stored_number(key, values[3])
+    numbers.seq, numbers.deleted_fence = numbers.stored_seq, numbers.stored_deleted
   end
 end
 
@@ -272,15 +272,19 @@ end
 
 -- Returns the fence of a job that has never been acquired. A deleted job may have had its id, and may have been created in
 -- the same millisecond.
-local function first_fence()
+local function new_job_fence()
   read_numbers()
-  return fence_after(now, numbers.retired)
+  return creation_fence(now, numbers.deleted_fence)
 end
 
--- Remembers the fence of a job that is deleted.
-local function retire(fence)
+-- Remembers the fence of a job that is deleted. One that is not exact, because the server's clock was wrong, would keep all
+-- later fences from growing.
+local function note_deleted_fence(fence)
+  if fence >= 2 ^ 53 then
+    return
+  end
   read_numbers()
-  set(numbers, 'retired', math.max(numbers.retired, fence))
+  set(numbers, 'deleted_fence', math.max(numbers.deleted_fence, fence))
 end
 
 -- Returns the blockers of a job as declared: `{ chain, trace }` each.

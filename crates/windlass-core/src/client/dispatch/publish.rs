@@ -65,8 +65,8 @@ impl Publisher {
         false
     }
 
-    /// Publishes events, and before them the number of those that were dropped. What cannot be published is counted in
-    /// `unsent`, and is part of the next report.
+    /// Publishes events, preceded by a report of events that were dropped. Events that cannot be published are added to
+    /// `unsent`, for the next report.
     async fn publish_events(&self, events: &mut VecDeque<EventMessage>, unsent: &AtomicU64) {
         while let Some(event) = events.pop_front() {
             // Senders may drop more at the same time: `swap` reads and resets the count in one step, so none is lost.
@@ -91,29 +91,35 @@ pub(super) async fn publish_hints(mut hints: mpsc::Receiver<Message<Hint>>, publ
     }
 }
 
-/// Publishes the events of a channel, one after the other.
+/// Publishes the events of a channel, in order.
 ///
-/// While it is not known whether there are subscribers, it holds them back: usually there are none, and each event would cost a
-/// message. If it is asked to flush, it publishes all of them: the process may end before the answers arrive.
+/// Holds up to [`WAITING_MAX`] events until it is known whether there are subscribers, then publishes or drops them: usually
+/// there are none, and each event would cost a message. On a flush, or when the channel closes, publishes them at once: the
+/// process may end before the answers arrive.
 pub(super) async fn publish_events(
     mut events: mpsc::Receiver<Message<EventMessage>>,
     publisher: Publisher,
     subscribers: Subscribers,
     unsent: Arc<AtomicU64>,
 ) {
-    let mut held = VecDeque::new();
+    let (mut held, mut held_until) = (VecDeque::new(), Instant::now());
     loop {
         tokio::select! {
             biased;
-            exist = subscribers.exist(&*publisher.notifier), if !held.is_empty() => {
-                if exist {
+            any = subscribers.any(&*publisher.notifier, held_until), if !held.is_empty() => {
+                if any {
                     publisher.publish_events(&mut held, &unsent).await;
                 } else {
                     held.clear();
                 }
             }
             message = events.recv(), if held.len() < WAITING_MAX => match message {
-                Some(Message::Publish(event)) => held.push_back(event),
+                Some(Message::Publish(event)) => {
+                    if held.is_empty() {
+                        held_until = Instant::now() + NOTIFIER_TIMEOUT;
+                    }
+                    held.push_back(event);
+                }
                 Some(Message::Flush(published)) => {
                     publisher.publish_events(&mut held, &unsent).await;
                     let _ = published.send(());

@@ -37,12 +37,12 @@ impl Rows for Tables {
         Ok(self.next_seq)
     }
 
-    fn retired(&mut self) -> Result<Fence> {
-        Ok(self.retired)
+    fn deleted_fence(&mut self) -> Result<Fence> {
+        Ok(self.deleted_fence)
     }
 
-    fn retire(&mut self, fence: Fence) -> Result<()> {
-        self.skip_fences(fence);
+    fn note_deleted_fence(&mut self, fence: Fence) -> Result<()> {
+        self.note_deleted(fence);
         Ok(())
     }
 

@@ -443,7 +443,7 @@ async fn waits_notified_together_share_their_queries() {
     let waits = waits(&client, chains);
     pass(TIMEOUT).await;
     let before = store.calls("get_chains");
-    // Waits get the outputs of the workers of their own client without a query.
+    // A second client: a wait gets outputs from workers of its own client without a query.
     let other = Client::new(store.clone());
     let _worker = Worker::new(&other).concurrency(100).handle(echo::<Task>).start().await.unwrap();
     for output in waits.join_all().await {
