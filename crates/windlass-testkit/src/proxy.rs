@@ -12,7 +12,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
-        TcpListener, TcpStream,
+        TcpListener, TcpSocket, TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::{oneshot, watch},
@@ -20,6 +20,9 @@ use tokio::{
 };
 
 use crate::server::{Port, free_ports};
+
+/// Maximum number of connections that wait to be accepted.
+const BACKLOG: u32 = 1_024;
 
 /// Maximum number of bytes in flight in one direction of a connection.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -49,6 +52,9 @@ pub struct Proxy {
     shared: Arc<Shared>,
     /// `None` while the proxy refuses connections.
     acceptor: Option<JoinHandle<()>>,
+    /// Holds the port while the proxy refuses connections. Otherwise, another process could listen on it, and clients would
+    /// reach that one.
+    holder: Option<TcpSocket>,
 }
 
 #[derive(Debug)]
@@ -96,7 +102,7 @@ impl Proxy {
         for port in free_ports() {
             if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).await {
                 let acceptor = Some(tokio::spawn(accept(listener, target, Arc::clone(&shared))));
-                return Self { port, target, shared, acceptor };
+                return Self { port, target, shared, acceptor, holder: None };
             }
         }
         unreachable!("the search for a free port does not end")
@@ -141,7 +147,17 @@ impl Proxy {
             acceptor.abort();
             // The listener is closed once the task has ended. The error only says that it was aborted.
             let _ = acceptor.await;
+            self.holder = Some(self.bind().expect("no other process takes the port of a proxy"));
         }
+    }
+
+    /// Takes the port without accepting connections.
+    fn bind(&self) -> io::Result<TcpSocket> {
+        let socket = TcpSocket::new_v4()?;
+        // Connections of the former listener may still be open.
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port())))?;
+        Ok(socket)
     }
 
     /// Forwards nothing in either direction, and closes nothing. New connections are accepted but get no answer.
@@ -162,8 +178,8 @@ impl Proxy {
     pub async fn resume(&mut self) {
         self.shared.flow.send_replace(Flow::Passes);
         if self.acceptor.is_none() {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port())).await;
-            let listener = listener.expect("no other process takes the port of a proxy");
+            let holder = self.holder.take().expect("a proxy that refuses connections holds its port");
+            let listener = holder.listen(BACKLOG).expect("a held port can be listened on");
             self.acceptor = Some(tokio::spawn(accept(listener, self.target, Arc::clone(&self.shared))));
         }
     }

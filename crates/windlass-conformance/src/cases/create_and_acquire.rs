@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
         "create_and_acquire.single",
         "A single new job follows the same rules if no other job is pending: keys, quotas, paused types, repeats, fences.",
         ["contract"],
-        [CreateAndAcquire],
+        [CreateAndAcquire, Delete, Pause],
         single
     ),
     case!(
