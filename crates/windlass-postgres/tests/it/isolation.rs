@@ -147,7 +147,7 @@ impl Fixture for Leveled {
     fn open(&self) -> BoxFuture<'_, Subject> {
         Box::pin(async {
             let subject = sqlx_subject(&self.0).await;
-            // An erased store remembers it, and the clock of the next sequence starts again.
+            // Erasing keeps the largest deleted fence, but the clock of the next run starts at the beginning again.
             self.0.query("select setval('windlass.deleted_fence', 1, false)");
             subject
         })
