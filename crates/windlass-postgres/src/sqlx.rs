@@ -1,5 +1,7 @@
 //! Provider for sqlx: the application's own pool and transactions.
 
+mod recent;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 use windlass_core::{BoxFuture, Error, ErrorKind, Result};
 
+use self::recent::Recent;
 use crate::error::{from_sqlstate, name_address, no_connection, unreachable};
 use crate::provider::{
     BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
@@ -31,6 +34,7 @@ static LAST_LOSS: RwLock<Option<Instant>> = RwLock::new(None);
 #[derive(Clone, Debug)]
 pub struct Sqlx {
     pool: PgPool,
+    recent: Recent,
     owned: bool,
 }
 
@@ -46,7 +50,7 @@ impl Sqlx {
         let first = first.map_err(|error| name_address(from_driver(error), &address(&options)))?;
         first.close().await.map_err(from_driver)?;
         let pool = Self::pool_options().acquire_timeout(ACQUIRE_TIMEOUT).connect_lazy_with(options);
-        Ok(Self { pool, owned: true })
+        Ok(Self { owned: true, ..Self::from(pool) })
     }
 
     /// Returns options for your own pool.
@@ -57,8 +61,7 @@ impl Sqlx {
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
             Box::pin(async move {
-                let lost = *LAST_LOSS.read().unwrap_or_else(PoisonError::into_inner);
-                if about.idle_for >= PING_IDLE || lost.is_some_and(|lost| about.idle_for >= lost.elapsed()) {
+                if about.idle_for >= PING_IDLE || Instant::now().checked_sub(about.idle_for).is_none_or(was_lost_since) {
                     connection.ping().await?;
                 }
                 Ok(true)
@@ -100,7 +103,7 @@ impl Sqlx {
 impl From<PgPool> for Sqlx {
     /// Uses the application's pool. The pool stays open when the store is closed.
     fn from(pool: PgPool) -> Self {
-        Self { pool, owned: false }
+        Self { recent: Recent::new(pool.clone()), pool, owned: false }
     }
 }
 
@@ -164,7 +167,10 @@ impl Provider for Sqlx {
     ) -> BoxFuture<'a, Result<Vec<Row>>> {
         Box::pin(async move {
             if statement.is_cached() {
-                return rows(bind(statement, parameters).fetch_all(&self.pool).await);
+                let mut lent = self.recent.get(statement).await.map_err(from_driver)?;
+                let found = rows(bind(statement, parameters).fetch_all(&mut *lent).await)?;
+                lent.keep();
+                return Ok(found);
             }
             // Without a cached statement, the driver prepares an unnamed statement and then executes it. In between, a
             // pooler could lend the server connection to another client that replaces the unnamed statement, and we
@@ -256,11 +262,17 @@ impl Provider for Sqlx {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
+            self.recent.clear();
             if self.owned {
                 self.pool.close().await;
             }
         })
     }
+}
+
+/// Whether this process lost a server after the given time.
+fn was_lost_since(time: Instant) -> bool {
+    LAST_LOSS.read().unwrap_or_else(PoisonError::into_inner).is_some_and(|lost| lost >= time)
 }
 
 /// Runs a `begin` of sqlx on its own task, which is never dropped early. A `begin` future that is dropped early may

@@ -166,7 +166,13 @@ async fn flush_all<I: Send + 'static>(mut guard: Guard<I>) {
         // Yield before taking a batch, so that other ready tasks can add their items: the callers that were just
         // answered, and tasks that became ready together with the first caller. Without the yield, their items would
         // have to wait for another flush.
-        tokio::task::yield_now().await;
+        let mut before = 0;
+        for _ in 0..16 {
+            tokio::task::yield_now().await;
+            let now = guard.shared.queues.with(guard.runtime, |queue| queue.waiting.len());
+            if now == before { break; }
+            before = now;
+        }
         let Some(batch) = guard.shared.take(guard.runtime) else { break };
         (guard.shared.flush)(batch).await;
         if !guard.shared.collects_next(guard.runtime) {
