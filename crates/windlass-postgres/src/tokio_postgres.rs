@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use deadpool_postgres::{Client, ClientWrapper, Manager, Object, Pool, StatementCache};
+use deadpool_postgres::{Client, ClientWrapper, Manager, Object, Pool, QueueMode, StatementCache};
 use futures_util::StreamExt;
 use futures_util::stream::poll_fn;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -46,13 +46,17 @@ impl TokioPostgres {
             Error::new(ErrorKind::Invalid, format!("the database URL is invalid: {}", with_causes(&error)))
                 .with_inner(error)
         })?;
-        let pool = Pool::builder(Manager::new(config.clone(), NoTls)).build();
+        // The connection that was used last: the plans of its server process are still in the processor's caches.
+        let pool = Pool::builder(Manager::new(config.clone(), NoTls)).queue_mode(QueueMode::Lifo).build();
         let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
         drop(pool.get().await.map_err(|error| name_address(from_pool(error), &address(&config)))?);
         Ok(Self { owned: true, ..Self::new(pool, config, NoTls) })
     }
 
     /// Uses the application's pool. The pool stays open when the store is closed.
+    ///
+    /// Build the pool with `queue_mode(QueueMode::Lifo)`. By default, deadpool lends its connections in turn, and a server
+    /// process that has its turn has lost its plans from the processor's caches.
     ///
     /// A notifier opens its own connection with `config` and `tls`, because a pool does not expose its settings. Pass
     /// those of the pool. If the pool connects through a pooler in transaction mode, pass the settings of a direct

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::runtime::{Handle, Id};
+use tokio::task::yield_now;
 use tokio_util::task::TaskTracker;
 
 use super::per_runtime::PerRuntime;
@@ -163,16 +164,7 @@ fn fitting(sizes: impl Iterator<Item = Size>) -> usize {
 /// Flushes batches until no items are waiting.
 async fn flush_all<I: Send + 'static>(mut guard: Guard<I>) {
     loop {
-        // Yield before taking a batch, so that other ready tasks can add their items: the callers that were just
-        // answered, and tasks that became ready together with the first caller. Without the yield, their items would
-        // have to wait for another flush.
-        let mut before = 0;
-        for _ in 0..16 {
-            tokio::task::yield_now().await;
-            let now = guard.shared.queues.with(guard.runtime, |queue| queue.waiting.len());
-            if now == before { break; }
-            before = now;
-        }
+        guard.let_others_add().await;
         let Some(batch) = guard.shared.take(guard.runtime) else { break };
         (guard.shared.flush)(batch).await;
         if !guard.shared.collects_next(guard.runtime) {
@@ -184,12 +176,32 @@ async fn flush_all<I: Send + 'static>(mut guard: Guard<I>) {
     guard.is_over = true;
 }
 
+/// The maximum number of times that a flush lets other tasks run first.
+const YIELDS_MAX: u32 = 8;
+
 /// Lets the next item start a new task if this one ends early: by a panic, or with its runtime. Items that wait for it
 /// are dropped, unless another task takes them.
 struct Guard<I: Send + 'static> {
     shared: Arc<Shared<I>>,
     runtime: Id,
     is_over: bool,
+}
+
+impl<I: Send + 'static> Guard<I> {
+    /// Yields before a batch is taken, so that other ready tasks can add their items: the callers that were just answered,
+    /// and tasks that became ready together with the first caller. Otherwise, their items would have to wait for another
+    /// flush. Some of these tasks run on other threads, so yields again as long as items are added.
+    async fn let_others_add(&self) {
+        let mut before = 0;
+        for _ in 0..YIELDS_MAX {
+            yield_now().await;
+            let waiting = self.shared.queues.with(self.runtime, |queue| queue.waiting.len());
+            if waiting == before {
+                break;
+            }
+            before = waiting;
+        }
+    }
 }
 
 impl<I: Send + 'static> Drop for Guard<I> {
