@@ -55,13 +55,15 @@ impl Sqlx {
 
     /// Returns options for your own pool.
     ///
-    /// By default, sqlx pings each connection before use, which adds a round trip to every command. With these options,
-    /// it pings only a connection that has been idle for a second, or since the server was last lost.
+    /// By default, sqlx pings each connection before it lends it, which adds a round trip to every transaction. With these
+    /// options, it pings only a connection that has been idle for a second, or since the server was last lost.
     #[must_use]
     pub fn pool_options() -> PgPoolOptions {
         PgPoolOptions::new().test_before_acquire(false).before_acquire(|connection, about| {
             Box::pin(async move {
-                if about.idle_for >= PING_IDLE || Instant::now().checked_sub(about.idle_for).is_none_or(was_lost_since) {
+                if about.idle_for >= PING_IDLE
+                    || Instant::now().checked_sub(about.idle_for).is_none_or(was_lost_since)
+                {
                     connection.ping().await?;
                 }
                 Ok(true)
@@ -102,6 +104,9 @@ impl Sqlx {
 
 impl From<PgPool> for Sqlx {
     /// Uses the application's pool. The pool stays open when the store is closed.
+    ///
+    /// Commands outside transactions use a connection again for up to a second without returning it in between, while the
+    /// pool has others. So `before_acquire` and `after_release` do not run for each command.
     fn from(pool: PgPool) -> Self {
         Self { recent: Recent::new(pool.clone()), pool, owned: false }
     }
@@ -168,9 +173,11 @@ impl Provider for Sqlx {
         Box::pin(async move {
             if statement.is_cached() {
                 let mut lent = self.recent.get(statement).await.map_err(from_driver)?;
-                let found = rows(bind(statement, parameters).fetch_all(&mut *lent).await)?;
-                lent.keep();
-                return Ok(found);
+                let found = bind(statement, parameters).fetch_all(&mut *lent).await;
+                if found.is_ok() {
+                    lent.keep();
+                }
+                return rows(found);
             }
             // Without a cached statement, the driver prepares an unnamed statement and then executes it. In between, a
             // pooler could lend the server connection to another client that replaces the unnamed statement, and we
@@ -262,9 +269,11 @@ impl Provider for Sqlx {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
+            // The call marks the pool as closed, so that it closes the connections that it gets back.
+            let closing = self.owned.then(|| self.pool.close());
             self.recent.clear();
-            if self.owned {
-                self.pool.close().await;
+            if let Some(closing) = closing {
+                closing.await;
             }
         })
     }

@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use deadpool_postgres::{Client, ClientWrapper, Manager, Object, Pool, QueueMode, StatementCache};
@@ -24,6 +25,9 @@ use crate::provider::{
     BEGIN_READ_COMMITTED, Listener, Parameter, PoolerCheck, Provider, Row, Statement, job_columns,
 };
 
+/// Idle time after which the system probes a connection.
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(60);
+
 /// Number of unread notifications from which the listening connection stops reading.
 const NOTIFICATIONS_MAX: usize = 1_000;
 
@@ -42,11 +46,15 @@ impl TokioPostgres {
     /// Connects to a server without encryption. The URL is `postgres://user:password@host:port/database`. Closing the
     /// store closes the pool.
     pub async fn connect(url: &str) -> Result<Self> {
-        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             Error::new(ErrorKind::Invalid, format!("the database URL is invalid: {}", with_causes(&error)))
                 .with_inner(error)
         })?;
-        // The connection that was used last: the plans of its server process are still in the processor's caches.
+        // Connections that only a peak needs are idle for long. Without probes, a firewall may drop them silently.
+        if !url.contains("keepalives_idle") {
+            config.keepalives_idle(KEEPALIVES_IDLE);
+        }
+        // The last connection first: the plans of its server process are still in the processor's caches.
         let pool = Pool::builder(Manager::new(config.clone(), NoTls)).queue_mode(QueueMode::Lifo).build();
         let pool = pool.map_err(|error| unreachable(with_causes(&error)).with_inner(error))?;
         drop(pool.get().await.map_err(|error| name_address(from_pool(error), &address(&config)))?);
@@ -56,7 +64,8 @@ impl TokioPostgres {
     /// Uses the application's pool. The pool stays open when the store is closed.
     ///
     /// Build the pool with `queue_mode(QueueMode::Lifo)`. By default, deadpool lends its connections in turn, and a server
-    /// process that has its turn has lost its plans from the processor's caches.
+    /// process that has its turn has lost its plans from the processor's caches. Connections that only a peak needs are then
+    /// idle for long. If a firewall drops idle connections, set a shorter `keepalives_idle` in the configuration.
     ///
     /// A notifier opens its own connection with `config` and `tls`, because a pool does not expose its settings. Pass
     /// those of the pool. If the pool connects through a pooler in transaction mode, pass the settings of a direct

@@ -1,9 +1,9 @@
 //! [`Recent`]: the connections that commands used last.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,16 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{Error, Postgres};
 use tokio::runtime::{Handle, Id};
-use tokio::time::sleep;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{sleep, timeout};
 
 use super::was_lost_since;
 use crate::provider::Statement;
 
-/// How often unused connections return to the pool. A connection is unused if no command has used it for as long.
+/// How often unused connections return to the pool. A connection is unused if no command has used it for that long.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long commands may use a connection before it returns to the pool, which closes old connections.
+/// How long commands may use a connection before it returns to the pool, so that the pool can end old connections.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// Connections of a pool that commands have used in the last milliseconds.
@@ -27,49 +28,69 @@ const HELD_MAX: Duration = Duration::from_secs(1);
 /// When a pool of sqlx gets a connection back, it tests it with a round trip. And it lends the connection that has been
 /// idle for the longest time, so the commands of a worker would use all connections in turn: whenever a server process has
 /// its turn, its plans are no longer in the processor's caches. So a connection that has run a command is kept for the next
-/// one for a moment, if the application has other connections left to use.
+/// one for a moment, unless the application may need it.
 ///
-/// Each runtime has its own, because a connection only works while its runtime is driven.
+/// At most half of the pool's connections run commands at the same time. The others are left to the application's
+/// transactions, and a server with few cores executes fewer commands at a time faster.
+///
+/// A command takes only connections that were kept on its own runtime: one of a runtime that is not driven would not
+/// answer.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     pool: PgPool,
+    /// Limits the commands at the same time.
+    commands: Arc<Semaphore>,
     kept: Arc<Mutex<Kept>>,
+    /// Whether a spare connection is being opened.
+    is_opening: Arc<AtomicBool>,
 }
 
-/// The connections of each runtime. The one that was used last comes last. While a runtime has an entry, a [`Sweep`] runs
-/// on it.
+/// The connections that were kept on each runtime. The one that was used last comes last. While a runtime has an entry, a
+/// [`Sweep`] runs on it.
 type Kept = HashMap<Id, Vec<Held>>;
 
 #[derive(Debug)]
 struct Held {
     connection: PoolConnection<Postgres>,
-    /// The statement that ran last.
-    statement: Arc<str>,
+    /// When the pool lent it.
     since: Instant,
-    used_at: Instant,
+    /// The last command, and when it began and ended.
+    statement: Arc<str>,
+    began_at: Instant,
+    ended_at: Instant,
 }
 
 impl Recent {
     pub(super) fn new(pool: PgPool) -> Self {
-        Self { pool, kept: Arc::default() }
+        let commands = pool.options().get_max_connections().div_ceil(2);
+        let commands = Arc::new(Semaphore::new(commands as usize));
+        Self { pool, commands, kept: Arc::default(), is_opening: Arc::default() }
     }
 
     /// Returns the connection that ran the same statement last, or the one that was used last, or one from the pool.
+    ///
+    /// Waits while half of the pool's connections run commands, for at most as long as the pool would.
     pub(super) async fn get(&self, statement: &Statement) -> Result<Lent<'_>, Error> {
-        while let Some(held) = self.take(statement.text()) {
+        let permit = timeout(self.pool.options().get_acquire_timeout(), self.commands.acquire()).await;
+        // The semaphore is never closed.
+        let permit = permit.map_err(|_| Error::PoolTimedOut)?.map_err(|_| Error::PoolClosed)?;
+        while let Some(mut held) = self.take(statement.text()) {
             // The pool tests a connection that may be lost.
-            if !self.pool.is_closed() && !was_lost_since(held.used_at) {
-                return Ok(Lent { held, recent: self });
+            if !self.pool.is_closed() && !was_lost_since(held.began_at) {
+                held.began_at = Instant::now();
+                return Ok(Lent { held, recent: self, _permit: permit });
             }
         }
         let connection = self.pool.acquire().await?;
         let (statement, now) = (Arc::clone(statement.text()), Instant::now());
-        Ok(Lent { held: Held { connection, statement, since: now, used_at: now }, recent: self })
+        let held = Held { connection, since: now, statement, began_at: now, ended_at: now };
+        Ok(Lent { held, recent: self, _permit: permit })
     }
 
     fn take(&self, statement: &Arc<str>) -> Option<Held> {
+        let runtime = Handle::current().id();
         let mut kept = lock(&self.kept);
-        let own = kept.get_mut(&Handle::current().id())?;
+        let own = kept.get_mut(&runtime)?;
         let last = own.len().checked_sub(1)?;
         let at = own.iter().rposition(|held| Arc::ptr_eq(&held.statement, statement)).unwrap_or(last);
         let mut held = own.remove(at);
@@ -77,15 +98,33 @@ impl Recent {
         Some(held)
     }
 
-    /// Returns all connections to the pool.
-    pub(super) fn clear(&self) {
-        let all: Vec<Held> = lock(&self.kept).values_mut().flat_map(mem::take).collect();
-        drop(all);
+    /// Opens another connection if the pool may have more, so that one stays idle while commands use the others.
+    fn open_spare(&self) {
+        let may_open = self.pool.size() < self.pool.options().get_max_connections();
+        if may_open && !self.is_opening.swap(true, Ordering::AcqRel) {
+            let (pool, opening) = (self.pool.clone(), Opening(Arc::clone(&self.is_opening)));
+            tokio::spawn(async move {
+                // If a connection has become idle in the meantime, this returns that one, and the next command tries again.
+                drop(pool.acquire().await);
+                drop(opening);
+            });
+        }
     }
 
-    /// Whether the pool can lend another connection, so that nobody is waiting for one.
-    fn pool_has_others(&self) -> bool {
-        self.pool.num_idle() > 0 || self.pool.size() < self.pool.options().get_max_connections()
+    /// Returns the connections of this runtime to the pool. Those of other runtimes follow when they are swept there.
+    pub(super) fn clear(&self) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let own = lock(&self.kept).get_mut(&runtime.id()).map(mem::take);
+        drop(own);
+    }
+}
+
+/// Allows another spare connection to be opened, also if opening one fails or is aborted.
+struct Opening(Arc<AtomicBool>);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -94,26 +133,37 @@ impl Recent {
 pub(super) struct Lent<'a> {
     held: Held,
     recent: &'a Recent,
+    _permit: SemaphorePermit<'a>,
 }
 
 impl Lent<'_> {
     /// Keeps the connection for the next command. Only after a success: the pool tests a connection whose state is not
     /// known.
+    ///
+    /// Returns it to the pool if no connection is idle there, because the application may be waiting for one.
     pub(super) fn keep(self) {
-        let Self { mut held, recent } = self;
-        held.used_at = Instant::now();
-        let is_due = held.used_at.saturating_duration_since(held.since) >= HELD_MAX;
-        if is_due || recent.pool.is_closed() || !recent.pool_has_others() {
+        // The permit is returned last, so that the next command finds the connection.
+        let Self { mut held, recent, _permit } = self;
+        let Recent { pool, kept, .. } = recent;
+        held.ended_at = Instant::now();
+        let is_due = held.ended_at.saturating_duration_since(held.since) >= HELD_MAX;
+        if is_due || pool.is_closed() {
             return;
         }
-        let runtime = Handle::current();
-        match lock(&recent.kept).entry(runtime.id()) {
-            Entry::Occupied(mut own) => return own.get_mut().push(held),
-            Entry::Vacant(none) => _ = none.insert(vec![held]),
+        if pool.num_idle() == 0 {
+            return recent.open_spare();
         }
-        // Without the lock, which the task takes if the runtime drops it at once.
-        let sweep = Sweep { kept: Arc::clone(&recent.kept), runtime: runtime.id(), has_ended: false };
-        runtime.spawn(sweep.run());
+        let runtime = Handle::current();
+        let mut all = lock(kept);
+        let is_first = !all.contains_key(&runtime.id());
+        let own = all.entry(runtime.id()).or_default();
+        own.push(held);
+        // Before the task, which takes the lock at once if the runtime is shutting down.
+        drop(all);
+        if is_first {
+            let sweep = Sweep { kept: Arc::clone(kept), runtime: runtime.id(), has_ended: false };
+            runtime.spawn(sweep.run());
+        }
     }
 }
 
@@ -151,7 +201,7 @@ impl Sweep {
         let now = Instant::now();
         let mut kept = lock(&self.kept);
         let own = kept.entry(self.runtime).or_default();
-        let is_used = |held: &Held| now.saturating_duration_since(held.used_at) < SWEEP_INTERVAL;
+        let is_used = |held: &Held| now.saturating_duration_since(held.ended_at) < SWEEP_INTERVAL;
         let unused = own.iter().position(is_used).unwrap_or(own.len());
         let unused = own.drain(..unused).collect();
         self.has_ended = own.is_empty();
@@ -163,7 +213,7 @@ impl Sweep {
 }
 
 impl Drop for Sweep {
-    /// Returns all connections if the runtime shuts down: sqlx could not return them afterwards.
+    /// Drops all connections if the runtime shuts down, which closes them. Afterwards, sqlx would panic.
     fn drop(&mut self) {
         if !self.has_ended {
             let own = lock(&self.kept).remove(&self.runtime);
@@ -172,16 +222,20 @@ impl Drop for Sweep {
     }
 }
 
+/// Locks the connections. Drop no connection under this lock: that runs code of sqlx.
 fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    // No code panics under this lock.
+    // No code panics under it.
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
     use sqlx::postgres::PgPoolOptions;
     use tokio::runtime::Builder;
-    use tokio::time::timeout;
     use windlass_testkit::{shared_postgres, wait_until};
 
     use super::super::{LAST_LOSS, Sqlx};
@@ -245,51 +299,76 @@ mod tests {
 
     #[tokio::test]
     async fn a_statement_prefers_the_connection_that_ran_it_last() {
-        let (recent, [a, b]) = (recent(3).await, ["a", "b"].map(statement));
+        let (recent, [a, b]) = (recent(4).await, ["a", "b"].map(statement));
         fill(&recent).await;
         let (mut first, mut second) = (recent.get(&a).await.unwrap(), recent.get(&b).await.unwrap());
         let (ran_a, ran_b) = (process(&mut first).await, process(&mut second).await);
         assert_ne!(ran_a, ran_b);
         second.keep();
         first.keep();
-        // No pause since then, so nothing was swept.
-        let mut again = recent.take(b.text()).map(|held| Lent { held, recent: &recent }).unwrap();
+        // No pause in between, so nothing is swept.
+        let mut again = recent.get(&b).await.unwrap();
         assert_eq!(process(&mut again).await, ran_b);
     }
 
     #[tokio::test]
     async fn the_last_connection_of_a_pool_is_not_kept() {
-        let recent = recent(1).await;
-        run(&recent, &statement("a")).await;
+        let (recent, a) = (recent(2).await, statement("a"));
+        fill(&recent).await;
+        let of_application = recent.pool.acquire().await.unwrap();
+        run(&recent, &a).await;
         assert!(is_empty(&recent), "the application may be waiting for it");
-        drop(recent.pool.acquire().await.unwrap());
+        drop(of_application);
     }
 
     #[tokio::test]
     async fn unused_connections_return_to_the_pool() {
-        let recent = recent(2).await;
-        run(&recent, &statement("a")).await;
-        let has_returned = async || is_empty(&recent) && recent.pool.num_idle() == 1;
+        let (recent, a) = (recent(2).await, statement("a"));
+        fill(&recent).await;
+        recent.get(&a).await.unwrap().keep();
+        assert!(!is_empty(&recent));
+        let has_returned = async || is_empty(&recent) && recent.pool.num_idle() == 2;
         wait_until("the connection has returned", TIMEOUT, has_returned).await;
     }
 
     #[tokio::test]
-    async fn a_connection_in_steady_use_returns_to_the_pool() {
+    async fn a_connection_returns_to_the_pool_after_a_while() {
         let (recent, a) = (recent(2).await, statement("a"));
-        let began = Instant::now();
-        wait_until("a connection is lent by the pool again", TIMEOUT, async || {
-            let lent = recent.get(&a).await.unwrap();
-            let since = lent.held.since;
-            lent.keep();
-            since.saturating_duration_since(began) > HELD_MAX
-        })
-        .await;
+        fill(&recent).await;
+        let mut lent = recent.get(&a).await.unwrap();
+        lent.held.since = lent.held.since.checked_sub(HELD_MAX).unwrap();
+        lent.keep();
+        assert!(is_empty(&recent));
+    }
+
+    #[tokio::test]
+    async fn commands_leave_half_of_the_connections_to_the_application() {
+        let (recent, a) = (recent(4).await, statement("a"));
+        let (first, second) = (recent.get(&a).await.unwrap(), recent.get(&a).await.unwrap());
+        let mut third = pin!(recent.get(&a));
+        assert!(poll_fn(|context| Poll::Ready(third.as_mut().poll(context).is_pending())).await);
+        drop(timeout(TIMEOUT, recent.pool.acquire()).await.unwrap().unwrap());
+        first.keep();
+        third.await.unwrap();
+        drop(second);
+    }
+
+    #[tokio::test]
+    async fn a_spare_connection_is_opened() {
+        let (recent, a) = (recent(3).await, statement("a"));
+        let lent = recent.get(&a).await.unwrap();
+        assert_eq!(recent.pool.size(), 1);
+        lent.keep();
+        wait_until("two connections are idle", TIMEOUT, async || recent.pool.num_idle() == 2).await;
+        recent.get(&a).await.unwrap().keep();
+        assert!(!is_empty(&recent));
     }
 
     #[tokio::test]
     async fn a_pool_closes_while_a_connection_is_kept() {
         let (recent, a) = (recent(2).await, statement("a"));
-        run(&recent, &a).await;
+        fill(&recent).await;
+        recent.get(&a).await.unwrap().keep();
         timeout(TIMEOUT, recent.pool.close()).await.unwrap();
         assert!(matches!(recent.get(&a).await, Err(Error::PoolClosed)));
     }
@@ -297,11 +376,21 @@ mod tests {
     #[tokio::test]
     async fn a_connection_from_before_a_loss_is_tested() {
         let (recent, a) = (recent(2).await, statement("a"));
-        let lost = run(&recent, &a).await;
-        let terminated = sqlx::query("select pg_terminate_backend($1)").bind(lost).execute(&recent.pool).await;
-        terminated.unwrap();
-        *LAST_LOSS.write().unwrap() = Some(Instant::now());
-        assert_ne!(run(&recent, &a).await, lost);
+        fill(&recent).await;
+        recent.get(&a).await.unwrap().keep();
+        assert!(!is_empty(&recent));
+        let lost = Instant::now();
+        *LAST_LOSS.write().unwrap() = Some(lost);
+        let lent = recent.get(&a).await.unwrap();
+        assert!(lent.held.since > lost, "the pool has lent it since then");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_or_is_dropped_keeps_no_connection() {
+        let (recent, a) = (recent(2).await, statement("a"));
+        fill(&recent).await;
+        drop(recent.get(&a).await.unwrap());
+        assert!(is_empty(&recent));
     }
 
     #[test]
@@ -311,7 +400,9 @@ mod tests {
         let a = statement("a");
         let (recent, of_idle) = idle.block_on(async {
             let recent = recent(3).await;
+            fill(&recent).await;
             let process = run(&recent, &a).await;
+            assert!(!is_empty(&recent));
             (recent, process)
         });
         // `idle` is not driven anymore, so nothing would be read from its connection.
