@@ -7,13 +7,14 @@ use tokio_util::task::TaskTracker;
 
 use super::per_runtime::PerRuntime;
 use crate::command::Size;
+use crate::limit::BATCH_MAX_ITEMS;
 use crate::store::BoxFuture;
 
 /// Collects items of concurrent callers into batches.
 ///
-/// An item that arrives while another flush is allowed is flushed immediately. Items that arrive while all flushes are in
-/// progress form the next batch. Batches therefore grow with the load, an idle collector adds no delay, and there is no
-/// timer to tune.
+/// An item that arrives while another flush is allowed is flushed as soon as the other tasks that are ready have run, because
+/// they may add more. Items that arrive while all flushes are in progress form the next batch. Batches therefore grow with
+/// the load, an idle collector adds no delay, and there is no timer to tune.
 ///
 /// Each runtime has its own batches: see [`PerRuntime`].
 pub(crate) struct Collector<I> {
@@ -177,7 +178,7 @@ async fn flush_all<I: Send + 'static>(mut guard: Guard<I>) {
 }
 
 /// The maximum number of times that a flush lets other tasks run first.
-const YIELDS_MAX: u32 = 8;
+const YIELDS_MAX: u32 = 4;
 
 /// Lets the next item start a new task if this one ends early: by a panic, or with its runtime. Items that wait for it
 /// are dropped, unless another task takes them.
@@ -190,13 +191,13 @@ struct Guard<I: Send + 'static> {
 impl<I: Send + 'static> Guard<I> {
     /// Yields before a batch is taken, so that other ready tasks can add their items: the callers that were just answered,
     /// and tasks that became ready together with the first caller. Otherwise, their items would have to wait for another
-    /// flush. Some of these tasks run on other threads, so yields again as long as items are added.
+    /// flush. Some of these tasks run on other threads, so yields again if items were added.
     async fn let_others_add(&self) {
         let mut before = 0;
         for _ in 0..YIELDS_MAX {
             yield_now().await;
             let waiting = self.shared.queues.with(self.runtime, |queue| queue.waiting.len());
-            if waiting == before {
+            if waiting == before || waiting >= BATCH_MAX_ITEMS {
                 break;
             }
             before = waiting;
@@ -231,5 +232,40 @@ impl<I> Clone for Collector<I> {
 impl<I> fmt::Debug for Collector<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Collector")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_batch_waits_for_tasks_that_are_about_to_add_an_item() {
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let flushed = Arc::clone(&batches);
+        let flush = move |items: Vec<u32>| -> BoxFuture<'static, ()> {
+            flushed.lock().unwrap_or_else(PoisonError::into_inner).push(items.len());
+            Box::pin(async {})
+        };
+        let collector = Collector::new(|_: &u32| Size::default(), 1, flush);
+        let mut callers = JoinSet::new();
+        for turns in 0..3 {
+            let collector = collector.clone();
+            // Each caller needs one turn more than the one before.
+            callers.spawn(async move {
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+                collector.push(turns);
+            });
+        }
+        callers.join_all().await;
+        collector.tasks().close();
+        collector.tasks().wait().await;
+        assert_eq!(*batches.lock().unwrap_or_else(PoisonError::into_inner), [3]);
     }
 }
