@@ -22,6 +22,17 @@ table blocker (
   trace text
 ) with (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000)
 
+table chain_filter_v1 (
+  types text[],
+  statuses text[],
+  top_level boolean,
+  created_from bigint,
+  created_to bigint,
+  closed_from bigint,
+  closed_to bigint,
+  key text
+)
+
 table job (
   id uuid not null,
   chain uuid not null,
@@ -71,6 +82,16 @@ table job (
   output_codec text,
   output bytea
 ) with (fillfactor=40, autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=1000, autovacuum_analyze_scale_factor=0.02, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=0)
+
+table job_filter_v1 (
+  types text[],
+  statuses text[],
+  chain_types text[],
+  created_from bigint,
+  created_to bigint,
+  closed_from bigint,
+  closed_to bigint
+)
 
 table job_row_v1 (
   part text,
@@ -256,7 +277,7 @@ CREATE INDEX blocker_needed ON blocker USING btree (chain) WHERE needed
 
 CREATE INDEX blocker_waiting ON blocker USING btree (chain, seq) WHERE waiting
 
-CREATE INDEX job_listed ON job USING btree (type, listed, seq) WHERE (listed IS NOT NULL)
+CREATE INDEX job_listed ON job USING btree (type, listed, LEAST("position", 1), seq) WHERE (listed IS NOT NULL)
 
 CREATE INDEX job_trimming ON job USING btree (trim_at, id) WHERE (trim_at IS NOT NULL)
 
@@ -629,6 +650,8 @@ function mark_v1(now bigint, chains uuid[])
 
 function match_schedule_v1(now bigint, of_name text, of_id uuid, expected uuid, own uuid, not_before bigint, not_after bigint, is_delete boolean, new_handled bigint)
 
+function merge_v1(walks refcursor[], newest boolean, max_listed bigint, max_scanned bigint, INOUT listed uuid[], INOUT scanned bigint, INOUT reached bigint)
+
 function move_lease_v1(of_lease bigint)
 
 function moved_v1(old job, new job)
@@ -640,6 +663,8 @@ function next_due_v1(given bigint, types text[], floor_types text[], floor_prior
 function note_acquired_v1(now bigint, by_request uuid, types text[], maxima bigint[], leases bigint[], places tid[])
 
 function note_deleted_fence_v1(last bigint)
+
+function other_chains_v1(statuses text[], max_chains bigint)
 
 function outputs_bytes_v1(of_job uuid)
 
@@ -722,3 +747,7 @@ function trigger_v1(given bigint, chains uuid[], jobs uuid[], types text[], keys
 function trim_v1(now bigint, of_chain uuid, max_jobs integer)
 
 function try_lock_v1(wanted uuid[], mode text)
+
+function walk_chains_v1(source text, newest boolean, after bigint, wanted chain_filter_v1, of_type text, of_status text, chains uuid[])
+
+function walk_jobs_v1(source text, newest boolean, after bigint, wanted job_filter_v1, of_type text, of_status text, later integer, max_jobs bigint, jobs uuid[])

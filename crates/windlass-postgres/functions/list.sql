@@ -1,5 +1,176 @@
--- Lists jobs in the order of their creation. Reads rows until the page is full, and at most `max_scanned`. Jobs of one
--- chain are ordered by their position, and the cursor is the position plus one.
+-- Lists in the order of creation. A list reads one or more cursors, each of which is in this order, until the page is full. A
+-- cursor reads only what is fetched.
+--
+-- A list of certain statuses reads only such jobs. Blocked, failed and cancelled ones are in an index by creation
+-- (`windlass_job_listed`). Pending and running jobs are not, see docs/design/006-postgresql.md: if there are more than a
+-- few, the list begins with all jobs, and if they do not fill the page soon, it sorts the pending and running ones. If
+-- there are too many of them to sort, it goes on with all jobs.
+
+-- What listed jobs and listed chains match. An empty array matches everything.
+create type windlass.job_filter_v1 as (
+  types text[], statuses text[], chain_types text[], created_from bigint, created_to bigint, closed_from bigint, closed_to bigint
+);
+create type windlass.chain_filter_v1 as (
+  types text[], statuses text[], top_level boolean, created_from bigint, created_to bigint, closed_from bigint,
+  closed_to bigint, key text
+);
+
+-- Merges cursors, which return the id of a row, its place, and whether it passes. Stops when the page is full, or when
+-- `max_scanned` rows have been scanned. Returns the place of the last row that was scanned, or null if none follows it.
+create function windlass.merge_v1(
+  walks refcursor[], newest boolean, max_listed bigint, max_scanned bigint, inout listed uuid[], inout scanned bigint,
+  inout reached bigint
+) language plpgsql as $$
+declare
+  walk refcursor;
+  row_id uuid;
+  row_place bigint;
+  passes boolean;
+  -- The next row of each cursor.
+  ids uuid[];
+  places bigint[];
+  passing boolean[];
+  first integer;
+begin
+  if cardinality(walks) = 1 then
+    walk := walks[1];
+    loop
+      fetch walk into row_id, row_place, passes;
+      if not found then
+        reached := null;
+        exit;
+      end if;
+      exit when scanned >= max_scanned or cardinality(listed) >= max_listed;
+      scanned := scanned + 1;
+      reached := row_place;
+      if passes then
+        listed := listed || row_id;
+      end if;
+    end loop;
+    close walk;
+    return;
+  end if;
+  for n in 1 .. cardinality(walks) loop
+    walk := walks[n];
+    fetch walk into row_id, row_place, passes;
+    ids[n] := row_id;
+    places[n] := row_place;
+    passing[n] := passes;
+  end loop;
+  loop
+    first := null;
+    for n in 1 .. cardinality(walks) loop
+      if places[n] is not null and (first is null or (places[n] > places[first]) = newest) then
+        first := n;
+      end if;
+    end loop;
+    if first is null then
+      reached := null;
+      exit;
+    end if;
+    exit when scanned >= max_scanned or cardinality(listed) >= max_listed;
+    scanned := scanned + 1;
+    reached := places[first];
+    if passing[first] then
+      listed := listed || ids[first];
+    end if;
+    walk := walks[first];
+    fetch walk into row_id, row_place, passes;
+    ids[first] := row_id;
+    places[first] := row_place;
+    passing[first] := passes;
+  end loop;
+  foreach walk in array walks loop
+    close walk;
+  end loop;
+end
+$$;
+
+-- The index `windlass_job_listed` ends with `least(position, 1)` and `seq`. Lists compare and order by both, although the first
+-- has one value: by `seq` alone, the planner may prefer the index of all jobs, depending on the statistics.
+
+-- Opens a cursor on the jobs of a source, after a place. Only one part of the union has rows. These are the sources:
+--
+-- - `all`: all jobs.
+-- - `listed`: jobs of this type with this status, which is in the index. `later` is 0 for first jobs of their chain, else 1.
+-- - `pending`: the next `max_jobs` pending jobs of the types. Reads all rows of `ready` of these types, but only its index.
+-- - `running`: the running ones among these jobs.
+create function windlass.walk_jobs_v1(
+  source text, newest boolean, after bigint, wanted windlass.job_filter_v1, of_type text, of_status text, later integer,
+  max_jobs bigint, jobs uuid[]
+) returns refcursor language plpgsql as $$
+declare
+  walk refcursor;
+  start constant bigint := coalesce(after, case when newest then 9223372036854775807 else 0 end);
+begin
+  open walk for
+  select
+    w.id, w.seq,
+    (cardinality(wanted.types) = 0 or w.type = any (wanted.types))
+      and (cardinality(wanted.statuses) = 0 or w.status = any (wanted.statuses))
+      and (cardinality(wanted.chain_types) = 0 or w.chain_type = any (wanted.chain_types))
+      and w.created_at >= coalesce(wanted.created_from, 0) and w.created_at <= coalesce(wanted.created_to, 9223372036854775807)
+      and (wanted.closed_from is null or w.closed_at >= wanted.closed_from)
+      and (wanted.closed_to is null or w.closed_at <= wanted.closed_to)
+  from (
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from windlass.job j
+      where source = 'all' and newest and j.seq < start
+      order by j.seq desc
+    )
+    union all
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from windlass.job j
+      where source = 'all' and not newest and j.seq > start
+      order by j.seq
+    )
+    union all
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from windlass.job j
+      where source = 'listed' and newest and j.type = of_type and j.listed = of_status
+        and least(j.position, 1) >= later and (least(j.position, 1), j.seq) < (later, start)
+      order by least(j.position, 1) desc, j.seq desc
+    )
+    union all
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from windlass.job j
+      where source = 'listed' and not newest and j.type = of_type and j.listed = of_status
+        and least(j.position, 1) <= later and (least(j.position, 1), j.seq) > (later, start)
+      order by least(j.position, 1), j.seq
+    )
+    union all
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from (
+        select r.seq, case when newest then -r.seq else r.seq end as place
+        from windlass.ready r
+        where source = 'pending' and r.type = any (wanted.types) and case when newest then r.seq < start else r.seq > start end
+        order by place
+        limit max_jobs
+      ) r
+      join windlass.job j on j.seq = any (array[r.seq])
+      order by r.place
+    )
+    union all
+    (
+      select j.id, j.seq, j.type, j.status, j.chain_type, j.created_at, j.closed_at
+      from (select distinct h.id from unnest(jobs) h (id) where source = 'running') h
+      -- One index lookup per job, whatever the statistics are.
+      cross join lateral (select * from windlass.job j where j.id = h.id offset 0) j
+      where j.status = 'running' and case when newest then j.seq < start else j.seq > start end
+      order by case when newest then -j.seq else j.seq end
+    )
+  ) w;
+  return walk;
+end
+$$;
+
+-- Lists jobs. Reads rows until the page is full, and at most `max_scanned`. Jobs of one chain are ordered by their
+-- position, and the cursor is the position plus one.
 create function windlass.list_jobs_v1(
   newest boolean, after bigint, max_jobs bigint, types text[], statuses text[], chain_types text[], of_chain uuid,
   created_from bigint, created_to bigint, closed_from bigint, closed_to bigint, max_scanned bigint
@@ -8,12 +179,10 @@ set enable_seqscan = off set enable_material = off set enable_mergejoin = off se
 set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
+  wanted constant windlass.job_filter_v1 := (types, statuses, chain_types, created_from, created_to, closed_from, closed_to);
   walk refcursor;
-  row_id uuid;
-  row_place bigint;
-  passes boolean;
   scanned bigint := 0;
-  reached bigint;
+  reached bigint := after;
   listed uuid[] := '{}';
   -- How many rows of one chain are sorted.
   sorted constant bigint := case
@@ -22,7 +191,6 @@ declare
     then least(max_jobs, max_scanned) else max_scanned
   end + 1;
 begin
-  -- A cursor reads only what is fetched. Each query has one order, so that it can follow an index.
   if of_chain is not null then
     open walk for
     select
@@ -54,42 +222,11 @@ begin
       )
     ) w
     order by case when newest then -w.place else w.place end;
-  elsif newest then
-    open walk for
-    select
-      j.id, j.seq,
-      (cardinality(types) = 0 or j.type = any (types)) and (cardinality(statuses) = 0 or j.status = any (statuses))
-        and (cardinality(chain_types) = 0 or j.chain_type = any (chain_types))
-        and j.created_at >= coalesce(created_from, 0) and j.created_at <= coalesce(created_to, 9223372036854775807)
-        and (closed_from is null or j.closed_at >= closed_from) and (closed_to is null or j.closed_at <= closed_to)
-    from windlass.job j
-    where j.seq < coalesce(after, 9223372036854775807)
-    order by j.seq desc;
   else
-    open walk for
-    select
-      j.id, j.seq,
-      (cardinality(types) = 0 or j.type = any (types)) and (cardinality(statuses) = 0 or j.status = any (statuses))
-        and (cardinality(chain_types) = 0 or j.chain_type = any (chain_types))
-        and j.created_at >= coalesce(created_from, 0) and j.created_at <= coalesce(created_to, 9223372036854775807)
-        and (closed_from is null or j.closed_at >= closed_from) and (closed_to is null or j.closed_at <= closed_to)
-    from windlass.job j
-    where j.seq > coalesce(after, 0)
-    order by j.seq;
+    walk := windlass.walk_jobs_v1('all', newest, after, wanted, null, null, null, null, null);
   end if;
-  loop
-    fetch walk into row_id, row_place, passes;
-    if not found then
-      reached := null;
-      exit;
-    end if;
-    exit when scanned = max_scanned or cardinality(listed) = max_jobs;
-    scanned := scanned + 1;
-    reached := row_place;
-    if passes then
-      listed := listed || row_id;
-    end if;
-  end loop;
+  select m.listed, m.reached into listed, reached
+  from windlass.merge_v1(array[walk], newest, max_jobs, max_scanned, listed, scanned, reached) m;
   return query
   select 'job', a.n::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
   from unnest(listed) with ordinality a (id, n)
@@ -101,7 +238,207 @@ begin
 end
 $$;
 
--- Lists chains in the order of their creation. Reads rows until the page is full, and at most `max_scanned`.
+-- Lists jobs with certain statuses, none of which is `completed`.
+create function windlass.list_open_v1(
+  newest boolean, after bigint, max_jobs bigint, types text[], statuses text[], chain_types text[], created_from bigint,
+  created_to bigint, closed_from bigint, closed_to bigint, max_scanned bigint
+) returns setof windlass.job_row_v1 language plpgsql stable security definer
+set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
+set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
+as $$
+declare
+  wanted windlass.job_filter_v1;
+  near constant bigint := least(4 * max_jobs + 100, max_scanned);
+  pending bigint;
+  running bigint;
+  held uuid[] := '{}';
+  stored record;
+  walks refcursor[] := '{}';
+  listed uuid[] := '{}';
+  scanned bigint := 0;
+  reached bigint := after;
+  is_done boolean := false;
+begin
+  if cardinality(types) = 0 then
+    types := array(select distinct t.type from windlass.tally t where t.status = any (statuses));
+  end if;
+  wanted := (types, statuses, chain_types, created_from, created_to, closed_from, closed_to);
+  select
+    coalesce(sum(t.jobs) filter (where t.status = 'pending'), 0), coalesce(sum(t.jobs) filter (where t.status = 'running'), 0)
+  into pending, running
+  from windlass.tally t
+  where t.type = any (types) and t.status = any (statuses);
+  if pending + running > near then
+    select m.* into listed, scanned, reached
+    from windlass.merge_v1(
+      array[windlass.walk_jobs_v1('all', newest, after, wanted, null, null, null, null, null)],
+      newest, max_jobs, near, listed, scanned, reached
+    ) m;
+    is_done := reached is null or cardinality(listed) = max_jobs;
+  end if;
+  if not is_done then
+    if running > 0 and running <= max_scanned then
+      held := array(
+        select h.id from windlass.lease l cross join unnest(l.jobs) h (id) where l.type = any (types) limit max_scanned + 1
+      );
+    end if;
+    -- Reading an entry of the index of `ready` takes a fraction of the time of reading a job.
+    if pending > 10 * max_scanned or running > max_scanned or cardinality(held) > max_scanned then
+      walks := array[windlass.walk_jobs_v1('all', newest, reached, wanted, null, null, null, null, null)];
+    else
+      for stored in
+        select t.type, t.status, p.later
+        from windlass.tally t
+        cross join (values (0), (1)) p (later)
+        where t.type = any (types) and t.status = any (statuses) and t.status not in ('pending', 'running')
+        group by t.type, t.status, p.later
+        having sum(t.jobs) > 0
+      loop
+        walks := walks || windlass.walk_jobs_v1(
+          'listed', newest, reached, wanted, stored.type, stored.status, stored.later, null, null
+        );
+      end loop;
+      if pending > 0 then
+        -- Fewer rows take less time to sort.
+        max_scanned := least(max_scanned, scanned + 10 * near);
+        walks := walks || windlass.walk_jobs_v1(
+          'pending', newest, reached, wanted, null, null, null, max_scanned - scanned + 1, null
+        );
+      end if;
+      if running > 0 then
+        walks := walks || windlass.walk_jobs_v1('running', newest, reached, wanted, null, null, null, null, held);
+      end if;
+    end if;
+    select m.* into listed, scanned, reached
+    from windlass.merge_v1(walks, newest, max_jobs, max_scanned, listed, scanned, reached) m;
+  end if;
+  return query
+  select 'job', a.n::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
+  from unnest(listed) with ordinality a (id, n)
+  join windlass.job_reply_v1 j on j.id = any (array[a.id])
+  order by a.n;
+  if reached is not null then
+    return next windlass.row_v1(('next', null, null, null, array[reached], null)::windlass.reply_v1);
+  end if;
+end
+$$;
+
+-- Opens a cursor on the chains of a source, after a place. The row of a chain is that of its first job. Only one part of the
+-- union has rows. These are the sources:
+--
+-- - `all`: all chains.
+-- - `key`: chains with the key.
+-- - `listed`: chains of this type whose first job has this status, which is in the index.
+-- - `others`: those among these chains that are not in the source `listed`.
+--
+-- A subquery has a value, because PostgreSQL would build a list of all jobs with the status for `exists`.
+create function windlass.walk_chains_v1(
+  source text, newest boolean, after bigint, wanted windlass.chain_filter_v1, of_type text, of_status text, chains uuid[]
+) returns refcursor language plpgsql as $$
+declare
+  walk refcursor;
+  start constant bigint := coalesce(after, case when newest then 9223372036854775807 else 0 end);
+begin
+  open walk for
+  select
+    c.id, c.seq,
+    (cardinality(wanted.types) = 0 or c.chain_type = any (wanted.types)) and (wanted.key is null or c.key = wanted.key)
+      and c.created_at >= coalesce(wanted.created_from, 0) and c.created_at <= coalesce(wanted.created_to, 9223372036854775807)
+      and (wanted.closed_from is null or c.chain_closed_at >= wanted.closed_from)
+      and (wanted.closed_to is null or c.chain_closed_at <= wanted.closed_to)
+      and (
+        cardinality(wanted.statuses) = 0
+        or case when c.latest is null then c.status else (select j.status from windlass.job j where j.id = c.latest) end
+          = any (wanted.statuses)
+      )
+      and (not wanted.top_level or (select b.chain from windlass.blocker b where b.chain = c.id limit 1) is null)
+  from (
+    (
+      select c.id, c.seq, c.chain_type, c.key, c.created_at, c.chain_closed_at, c.latest, c.status
+      from windlass.job c
+      where source = 'all' and newest and c.position <= 0 and c.seq < start
+      order by c.seq desc
+    )
+    union all
+    (
+      select c.id, c.seq, c.chain_type, c.key, c.created_at, c.chain_closed_at, c.latest, c.status
+      from windlass.job c
+      where source = 'all' and not newest and c.position <= 0 and c.seq > start
+      order by c.seq
+    )
+    union all
+    (
+      select c.id, c.seq, c.chain_type, c.key, c.created_at, c.chain_closed_at, c.latest, c.status
+      from windlass.job c
+      where source = 'listed' and newest and c.type = of_type and c.listed = of_status
+        and least(c.position, 1) >= 0 and (least(c.position, 1), c.seq) < (0, start)
+      order by least(c.position, 1) desc, c.seq desc
+    )
+    union all
+    (
+      select c.id, c.seq, c.chain_type, c.key, c.created_at, c.chain_closed_at, c.latest, c.status
+      from windlass.job c
+      where source = 'listed' and not newest and c.type = of_type and c.listed = of_status
+        and least(c.position, 1) <= 0 and (least(c.position, 1), c.seq) > (0, start)
+      order by least(c.position, 1), c.seq
+    )
+    union all
+    (
+      select c.id, c.seq, c.chain_type, c.key, c.created_at, c.chain_closed_at, c.latest, c.status
+      from (select distinct o.id from unnest(chains) o (id) where source = 'others') o
+      -- One index lookup per chain, whatever the statistics are.
+      cross join lateral (select * from windlass.job c where c.id = o.id offset 0) c
+      where c.listed is null and case when newest then c.seq < start else c.seq > start end
+      order by case when newest then -c.seq else c.seq end
+    )
+  ) c;
+  return walk;
+end
+$$;
+
+-- Returns the chains that may have one of these statuses and whose place no index knows: their latest job is pending or
+-- running, or is blocked, failed or cancelled and not their first. Returns null if there are more than `max_chains`.
+create function windlass.other_chains_v1(statuses text[], max_chains bigint) returns uuid[] language plpgsql stable as $$
+declare
+  chains uuid[];
+begin
+  chains := array(
+    select j.chain
+    from (
+      select r.job as id
+      from windlass.ready r
+      where 'pending' = any (statuses) and r.type = any (array(select t.type from windlass.tally t where t.status = 'pending'))
+      union all
+      select h.id
+      from windlass.lease l
+      cross join unnest(l.jobs) h (id)
+      where 'running' = any (statuses) and l.type = any (array(select t.type from windlass.tally t where t.status = 'running'))
+    ) o
+    -- One index lookup per job, whatever the statistics are.
+    cross join lateral (select j.chain from windlass.job j where j.id = o.id offset 0) j
+    union all
+    select j.chain
+    from (
+      select t.type, t.status
+      from windlass.tally t
+      where t.status = any (statuses) and t.status not in ('pending', 'running')
+      group by t.type, t.status
+      having sum(t.jobs) > 0
+    ) t
+    cross join lateral (
+      select j.chain
+      from windlass.job j
+      where j.type = t.type and j.listed = t.status and least(j.position, 1) >= 1
+      order by least(j.position, 1), j.seq
+      limit max_chains + 1
+    ) j
+    limit max_chains + 1
+  );
+  return case when cardinality(chains) <= max_chains then chains end;
+end
+$$;
+
+-- Lists chains. Reads rows until the page is full, and at most `max_scanned`.
 create function windlass.list_chains_v1(
   newest boolean, after bigint, max_chains bigint, types text[], statuses text[], top_level boolean, created_from bigint,
   created_to bigint, closed_from bigint, closed_to bigint, by_key text, max_scanned bigint
@@ -110,62 +447,55 @@ set enable_seqscan = off set enable_material = off set enable_mergejoin = off se
 set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
 as $$
 declare
-  walk refcursor;
-  row_id uuid;
-  row_place bigint;
-  passes boolean;
-  scanned bigint := 0;
-  reached bigint;
+  wanted constant windlass.chain_filter_v1 := (
+    types, statuses, top_level, created_from, created_to, closed_from, closed_to, by_key
+  );
+  has_statuses constant boolean := cardinality(statuses) > 0 and 'completed' <> all (statuses);
+  near constant bigint := least(4 * max_chains + 100, max_scanned);
+  moving bigint := 0;
+  others uuid[];
+  stored record;
+  walks refcursor[] := '{}';
   listed uuid[] := '{}';
+  scanned bigint := 0;
+  reached bigint := after;
+  is_done boolean := false;
 begin
-  -- The row of a chain is that of its first job. A subquery has a value, because PostgreSQL would build a list of all
-  -- jobs with the status for `exists`.
-  if newest then
-    open walk for
-    select
-      c.id, c.seq,
-      (cardinality(types) = 0 or c.chain_type = any (types)) and (by_key is null or c.key = by_key)
-        and c.created_at >= coalesce(created_from, 0) and c.created_at <= coalesce(created_to, 9223372036854775807)
-        and (closed_from is null or c.chain_closed_at >= closed_from) and (closed_to is null or c.chain_closed_at <= closed_to)
-        and (
-          cardinality(statuses) = 0
-          or case when c.latest is null then c.status else (select j.status from windlass.job j where j.id = c.latest) end
-            = any (statuses)
-        )
-        and (not top_level or (select b.chain from windlass.blocker b where b.chain = c.id limit 1) is null)
-    from windlass.job c
-    where c.position <= 0 and c.seq < coalesce(after, 9223372036854775807)
-    order by c.seq desc;
-  else
-    open walk for
-    select
-      c.id, c.seq,
-      (cardinality(types) = 0 or c.chain_type = any (types)) and (by_key is null or c.key = by_key)
-        and c.created_at >= coalesce(created_from, 0) and c.created_at <= coalesce(created_to, 9223372036854775807)
-        and (closed_from is null or c.chain_closed_at >= closed_from) and (closed_to is null or c.chain_closed_at <= closed_to)
-        and (
-          cardinality(statuses) = 0
-          or case when c.latest is null then c.status else (select j.status from windlass.job j where j.id = c.latest) end
-            = any (statuses)
-        )
-        and (not top_level or (select b.chain from windlass.blocker b where b.chain = c.id limit 1) is null)
-    from windlass.job c
-    where c.position <= 0 and c.seq > coalesce(after, 0)
-    order by c.seq;
+  if has_statuses then
+    select coalesce(sum(t.jobs), 0) into moving
+    from windlass.tally t
+    where t.status = any (statuses) and t.status in ('pending', 'running');
   end if;
-  loop
-    fetch walk into row_id, row_place, passes;
-    if not found then
-      reached := null;
-      exit;
+  if moving > near then
+    select m.* into listed, scanned, reached
+    from windlass.merge_v1(
+      array[windlass.walk_chains_v1('all', newest, after, wanted, null, null, null)],
+      newest, max_chains, near, listed, scanned, reached
+    ) m;
+    is_done := reached is null or cardinality(listed) = max_chains;
+  end if;
+  if not is_done then
+    if has_statuses and moving <= max_scanned then
+      others := windlass.other_chains_v1(statuses, max_scanned);
     end if;
-    exit when scanned = max_scanned or cardinality(listed) = max_chains;
-    scanned := scanned + 1;
-    reached := row_place;
-    if passes then
-      listed := listed || row_id;
+    if others is null then
+      walks := array[windlass.walk_chains_v1('all', newest, reached, wanted, null, null, null)];
+    else
+      for stored in
+        select t.type, t.status
+        from windlass.tally t
+        where (cardinality(types) = 0 or t.type = any (types)) and t.status = any (statuses)
+          and t.status not in ('pending', 'running')
+        group by t.type, t.status
+        having sum(t.jobs) > 0
+      loop
+        walks := walks || windlass.walk_chains_v1('listed', newest, reached, wanted, stored.type, stored.status, null);
+      end loop;
+      walks := walks || windlass.walk_chains_v1('others', newest, reached, wanted, null, null, others);
     end if;
-  end loop;
+    select m.* into listed, scanned, reached
+    from windlass.merge_v1(walks, newest, max_chains, max_scanned, listed, scanned, reached) m;
+  end if;
   return query
   with page as materialized (
     select a.n::integer as n, c.id, c.latest, c.ids, c.words, c.numbers
@@ -183,89 +513,5 @@ begin
   if reached is not null then
     return next windlass.row_v1(('next', null, null, null, array[reached], null)::windlass.reply_v1);
   end if;
-end
-$$;
-
--- Lists jobs with certain statuses, none of which is `completed`, without reading other jobs. Returns the rows of
--- `list_jobs`, or one row `walk` if so many pending jobs match that walking through all jobs is cheaper.
-create function windlass.list_open_v1(
-  newest boolean, after bigint, max_jobs bigint, types text[], statuses text[], chain_types text[], created_from bigint,
-  created_to bigint, closed_from bigint, closed_to bigint, max_scanned bigint
-) returns setof windlass.job_row_v1 language plpgsql stable security definer
-set enable_seqscan = off set enable_material = off set enable_mergejoin = off set enable_hashjoin = off set enable_bitmapscan = off
-set jit = off set plan_cache_mode = force_generic_plan set search_path = pg_catalog, pg_temp
-as $$
-begin
-  if cardinality(types) = 0 then
-    types := array(select distinct t.type from windlass.tally t where t.status = any (statuses));
-  end if;
-  if 'pending' = any (statuses) and (
-    select sum(t.jobs) from windlass.tally t where t.type = any (types) and t.status = 'pending'
-  ) >= max_scanned then
-    return next windlass.row_v1(('walk', null, null, null, null, null)::windlass.reply_v1);
-    return;
-  end if;
-  return query
-  with walked as materialized (
-    select l.id, l.seq
-    from unnest(types) t (type)
-    cross join unnest(array_remove(array_remove(statuses, 'pending'), 'running')) s (status)
-    cross join lateral (
-      (
-        select j.id, j.seq
-        from windlass.job j
-        where j.type = t.type and j.listed = s.status and newest and j.seq < coalesce(after, 9223372036854775807)
-        order by j.seq desc
-        limit max_scanned
-      )
-      union all
-      (
-        select j.id, j.seq
-        from windlass.job j
-        where j.type = t.type and j.listed = s.status and not newest and j.seq > coalesce(after, 0)
-        order by j.seq
-        limit max_scanned
-      )
-    ) l
-    union all
-    select r.job, r.seq
-    from windlass.ready r
-    where 'pending' = any (statuses) and r.type = any (types)
-    union all
-    select distinct j.id, j.seq
-    from windlass.lease l
-    cross join unnest(l.jobs) h (id)
-    -- One index lookup per job, whatever the statistics are.
-    cross join lateral (select j.id, j.seq, j.request, j.status from windlass.job j where j.id = h.id offset 0) j
-    where 'running' = any (statuses) and l.type = any (types) and j.request = l.request and j.status = 'running'
-  ), behind as materialized (
-    select w.id, w.seq, row_number() over (order by case when newest then -w.seq else w.seq end) as n
-    from walked w
-    where case when newest then w.seq < coalesce(after, 9223372036854775807) else w.seq > coalesce(after, 0) end
-    order by n
-    limit max_scanned
-  ), judged as (
-    select
-      b.id, b.seq, b.n,
-      -- The status may have changed since.
-      j.status = any (statuses) and (cardinality(chain_types) = 0 or j.chain_type = any (chain_types))
-        and j.created_at >= coalesce(created_from, 0) and j.created_at <= coalesce(created_to, 9223372036854775807)
-        and (closed_from is null or j.closed_at >= closed_from) and (closed_to is null or j.closed_at <= closed_to) as passes
-    from behind b
-    join windlass.job j on j.id = any (array[b.id])
-  ), counted as materialized (
-    select j.id, j.seq, j.n, j.passes, count(*) filter (where j.passes) over (order by j.n) as passed from judged j
-  ), ended as (
-    select coalesce(min(c.n) filter (where c.passed = max_jobs), least(max(c.n), max_scanned - 1)) as n from counted c
-  )
-  select 'job', c.n::integer, null::uuid[], null::text[], null::bigint[], null::bytea[], j.*
-  from counted c
-  join windlass.job_reply_v1 j on j.id = any (array[c.id])
-  where c.passes and c.n <= (select e.n from ended e)
-  union all
-  select 'next', null::integer, null::uuid[], null::text[], array[c.seq], null::bytea[], (null::windlass.job_reply_v1).*
-  from counted c
-  where c.n = (select e.n from ended e) and exists (select from counted m where m.n > c.n)
-  order by 2;
 end
 $$;

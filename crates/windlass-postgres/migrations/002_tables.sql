@@ -78,7 +78,8 @@ create table windlass.job (
 );
 create unique index windlass_job_seq on windlass.job (seq);
 create unique index windlass_job_chain on windlass.job (chain, position) where position > 0;
-create index windlass_job_listed on windlass.job (type, listed, seq) where listed is not null;
+-- First jobs of their chain apart from later ones, because chains are listed by their first job.
+create index windlass_job_listed on windlass.job (type, listed, least(position, 1), seq) where listed is not null;
 create index windlass_job_trimming on windlass.job (trim_at, id) where trim_at is not null;
 
 -- The chains. Their id is that of their first job. The condition is not `position = 0`: the planner would expect few

@@ -21,41 +21,28 @@ impl Execute for ListJobs {
         self.check()?;
         let filter = &self.filter;
         let [order, after, max] = page(&self.page)?;
-        if filter.chain.is_none() && is_open(&filter.statuses) {
-            let parameters = vec![
-                order.clone(),
-                after.clone(),
-                max.clone(),
-                names(&filter.types),
-                statuses(&filter.statuses),
-                names(&filter.chain_types),
-                time(filter.created_from),
-                time(filter.created_to),
-                time(filter.closed_from),
-                time(filter.closed_to),
-                Parameter::Number(Some(scan_max() + 1)),
-            ];
-            let rows = call.run(&call.statements().list_open, parameters).await?;
-            if rows.first().is_none_or(|row| row.part != "walk") {
-                let (jobs, next) = jobs_and_next(rows)?;
-                return Ok(ListJobsReply { jobs, next });
-            }
-        }
-        let parameters = vec![
+        let mut parameters = vec![
             order,
             after,
             max,
             names(&filter.types),
             statuses(&filter.statuses),
             names(&filter.chain_types),
-            Parameter::Id(filter.chain.map(|chain| *chain.as_uuid())),
+        ];
+        let is_open = filter.chain.is_none() && is_open(&filter.statuses);
+        if !is_open {
+            parameters.push(Parameter::Id(filter.chain.map(|chain| *chain.as_uuid())));
+        }
+        parameters.extend([
             time(filter.created_from),
             time(filter.created_to),
             time(filter.closed_from),
             time(filter.closed_to),
             Parameter::Number(Some(scan_max())),
-        ];
-        let (jobs, next) = jobs_and_next(call.run(&call.statements().list_jobs, parameters).await?)?;
+        ]);
+        let statements = call.statements();
+        let statement = if is_open { &statements.list_open } else { &statements.list_jobs };
+        let (jobs, next) = jobs_and_next(call.run(statement, parameters).await?)?;
         Ok(ListJobsReply { jobs, next })
     }
 }
@@ -163,7 +150,7 @@ fn jobs_and_next(rows: Vec<Row>) -> Result<(Vec<JobRecord>, Option<Cursor>)> {
     Ok((jobs, next))
 }
 
-/// Whether a filter accepts certain statuses, without `completed`. Only completed jobs have no list.
+/// Whether a filter accepts certain statuses, without `completed`. Such a list does not read completed jobs.
 fn is_open(statuses: &[Status]) -> bool {
     !statuses.is_empty() && !statuses.contains(&Status::Completed)
 }

@@ -1,11 +1,12 @@
 //! The cost of a command does not depend on how much else is stored.
 
+use sqlx::types::Uuid;
 use sqlx::{Connection, PgConnection};
 use windlass_conformance::{LEASE, complete, continue_with, fail, key, retry_after, type_name};
 use windlass_core::command::{
-    Acquired, Cancel, CancelMode, ChainFilter, Command, Count, Create, Delete, GetChains, GetJobs, JobFilter,
-    ListChains, ListDependents, ListJobs, Page, Renew, RenewLease, SetRetention, Settle, Settlement, Target,
-    Trigger, Types,
+    Acquired, Cancel, CancelMode, ChainFilter, Command, Count, Create, Cursor, Delete, GetChains, GetJobs,
+    JobFilter, ListChains, ListDependents, ListJobs, Order, Page, Renew, RenewLease, SetRetention, Settle,
+    Settlement, Target, Trigger, Types,
 };
 use windlass_core::{ChainId, Status, Transactional};
 
@@ -290,7 +291,7 @@ async fn queries_lists_and_counts_use_indexes() {
     let (whole, _) =
         cost(&database, &mut tx, Count { types: Types::Only(vec![type_name("a")]) }.into()).await;
     assert_eq!(whole, 0, "a whole table was read to count one type");
-    // Jobs that are not completed have their own lists, whatever else is stored.
+    // Statuses without jobs cost nothing, whatever else is stored.
     for status in [Status::Blocked, Status::Failed, Status::Cancelled, Status::Running] {
         let filter = JobFilter { statuses: vec![status], ..JobFilter::default() };
         let query = Command::from(ListJobs { filter, page: page.clone() });
@@ -321,6 +322,218 @@ async fn queries_lists_and_counts_use_indexes() {
                 whole == 0 && found <= max,
                 "{whole} rows were scanned and {found} found by index: {query:?}"
             );
+        }
+    }
+}
+
+/// Inserts `$1` jobs with each status but `running`, in chains of one job: pending ones first, which are due at random times,
+/// and completed ones last.
+const BY_STATUS: &str = "
+with stored as (
+  insert into {}.job (id, chain, type, chain_type, status, listed, priority, due_at, fence, on_blocker_failure, created_at,
+    closed_at, input_codec, input, keep_completed, keep_failed, keep_cancelled, chain_closed_at, closed_as)
+  select i, i, t, t, s, {}.listed_v1(s), n % 3, case s when 'pending' then n * 7919 % 100003 else 0 end, 0, 'wait', 0,
+    case when c then n end, 'json', '1', 1, 1, 1, case when c then n end, case when c then s end
+  from (
+    select
+      n, gen_random_uuid() as i, case n % 2 when 0 then 'a' else 'b' end as t, s, s in ('failed', 'cancelled', 'completed') as c
+    from unnest(array['pending', 'blocked', 'failed', 'cancelled', 'completed']) with ordinality s (s, place)
+    cross join generate_series(1, $1) n
+    order by place, n
+  ) rows
+  returning id, seq, due_at, type, priority, status
+), ready as (
+  insert into {}.ready (seq, due_at, job, priority, has_blockers, bytes, type)
+  select seq, due_at, id, priority, false, 1, type from stored where status = 'pending'
+)
+insert into {}.tally (jobs, type, status) select count(*), type, status from stored group by type, status";
+
+/// Inserts `$1` chains of two jobs, the second of which failed.
+const FAILED_LATER: &str = "
+with pairs as materialized (
+  select gen_random_uuid() as chain, gen_random_uuid() as latest from generate_series(1, $1)
+), stored as (
+  insert into {}.job (id, chain, position, latest, latest_position, type, chain_type, status, listed, priority, due_at, fence,
+    on_blocker_failure, created_at, closed_at, input_codec, input, keep_completed, keep_failed, keep_cancelled,
+    chain_closed_at, closed_as, chain_created_at)
+  select
+    case n when 0 then chain else latest end, chain, n, case n when 0 then latest end, 1 - n, case n when 0 then 'a' else 'b' end,
+    'a', case n when 0 then 'completed' else 'failed' end, case n when 1 then 'failed' end, 0, 0, 0, 'wait', 0, 0, 'json',
+    '1', 1, 1, 1, case n when 0 then 0 end, case n when 0 then 'failed' end, case n when 1 then 0 end
+  from generate_series(0, 1) n
+  cross join pairs
+  returning type, status
+)
+insert into {}.tally (jobs, type, status) select count(*), type, status from stored group by type, status";
+
+/// The ids of jobs and of chains with certain statuses, newest first.
+const JOBS_OF: &str = "select id from {}.job where status = any ($1) order by seq desc";
+const CHAINS_OF: &str = "select c.id from {}.chain c join {}.job j on j.id = c.latest where j.status = any ($1) order by c.seq desc";
+
+/// All statuses but `completed`.
+const OPEN: [(Status, &str); 5] = [
+    (Status::Pending, "pending"),
+    (Status::Blocked, "blocked"),
+    (Status::Failed, "failed"),
+    (Status::Cancelled, "cancelled"),
+    (Status::Running, "running"),
+];
+
+/// What a transaction has read so far.
+struct Visited {
+    /// Rows that sequential scans have read.
+    whole: i64,
+    /// Entries of the index of `ready`.
+    ready: i64,
+    /// Entries of the other indexes.
+    other: i64,
+}
+
+async fn visited(connection: &mut PgConnection, database: &Database) -> Visited {
+    let text = "select
+          coalesce(sum(n) filter (where kind = 'r' and of_table <> 'tally'), 0)::bigint,
+          coalesce(sum(n) filter (where kind = 'i' and of_table = 'ready'), 0)::bigint,
+          coalesce(sum(n) filter (where kind = 'i' and of_table <> 'ready'), 0)::bigint
+        from (
+          select c.relkind as kind, coalesce(t.relname, c.relname) as of_table, pg_stat_get_xact_tuples_returned(c.oid) as n
+          from pg_class c left join pg_index i on i.indexrelid = c.oid left join pg_class t on t.oid = i.indrelid
+          where c.relnamespace = '{}'::regnamespace
+        ) read";
+    let (whole, ready, other) = sqlx::query_as(database.sql(text)).fetch_one(connection).await.unwrap();
+    Visited { whole, ready, other }
+}
+
+/// A page of jobs or chains with a status visits a small multiple of its rows, even if as many older jobs with each status and
+/// newer completed ones are stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_by_status_visit_what_they_return() {
+    const ROWS: i64 = 30_000;
+    const ACQUIRED: u32 = 100;
+    let database = Database::new().await;
+    for (text, rows) in [(FAILED_LATER, 50), (BY_STATUS, ROWS), (FAILED_LATER, 50)] {
+        sqlx::query(database.sql(text)).bind(rows).execute(&database.pool).await.unwrap();
+    }
+    let s = database.subject();
+    s.create((0..ACQUIRED).map(|_| s.start("c").build()).collect()).await;
+    s.acquire("c", ACQUIRED).await;
+    let analyze = "analyze {}.job; analyze {}.ready";
+    sqlx::raw_sql(database.sql(analyze)).execute(&database.pool).await.unwrap();
+    let mut tx = database.store.begin().await.unwrap();
+    for ((status, name), of_chains) in OPEN.into_iter().flat_map(|status| [(status, false), (status, true)]) {
+        let all = if of_chains { CHAINS_OF } else { JOBS_OF };
+        let query = sqlx::query_scalar::<_, Uuid>(database.sql(all)).bind([name]);
+        let mut expected = query.fetch_all(&database.pool).await.unwrap();
+        for order in [Order::Newest, Order::Oldest] {
+            // The newest pending ones are older than the completed ones. The pending jobs are sorted, and the chains are
+            // not found.
+            let is_scan = of_chains && status == Status::Pending && order == Order::Newest;
+            let is_sorted = !of_chains && status == Status::Pending && order == Order::Newest;
+            let ready_max = if is_sorted { ROWS + i64::from(ACQUIRED) } else { 0 };
+            let other_max = if is_scan { 11_000 } else { 700 };
+            let (mut listed, mut after) = (Vec::new(), None);
+            for _ in 0..2 {
+                let page = Page { order, after: after.take(), ..Page::default() };
+                let before = visited(&mut tx, &database).await;
+                let (ids, next) = page_of(&database, &mut tx, status, of_chains, page).await;
+                let Visited { whole, ready, other } = visited(&mut tx, &database).await;
+                let (whole, ready, other) =
+                    (whole - before.whole, ready - before.ready, other - before.other);
+                assert!(
+                    whole == 0 && ready <= ready_max && other <= other_max,
+                    "{whole} rows, {ready} entries of `ready` and {other} other entries were read: {status:?}, {order:?}, \
+                     chains: {of_chains}"
+                );
+                listed.extend(ids);
+                after = next;
+            }
+            let len = if is_scan { 0 } else { 100 };
+            assert!(listed == expected[..len], "{status:?}, {order:?}, chains: {of_chains}");
+            expected.reverse();
+        }
+    }
+}
+
+/// Returns the ids on a page of jobs or chains with a status, and the cursor of the next page.
+async fn page_of(
+    database: &Database,
+    tx: &mut sqlx::PgTransaction<'static>,
+    status: Status,
+    of_chains: bool,
+    page: Page,
+) -> (Vec<Uuid>, Option<Cursor>) {
+    let statuses = vec![status];
+    if of_chains {
+        let list = ListChains { filter: ChainFilter { statuses, ..ChainFilter::default() }, page };
+        let reply = database.store.run_in(tx.into(), list).await.unwrap();
+        (reply.chains.iter().map(|chain| *chain.id.as_uuid()).collect(), reply.next)
+    } else {
+        let list = ListJobs { filter: JobFilter { statuses, ..JobFilter::default() }, page };
+        let reply = database.store.run_in(tx.into(), list).await.unwrap();
+        (reply.jobs.iter().map(|job| *job.id.as_uuid()).collect(), reply.next)
+    }
+}
+
+/// Returns a list that calls a function directly, with the sizes of its pages: how many rows they return, and how many they scan.
+async fn whole_list(
+    database: &Database,
+    of_chains: bool,
+    newest: bool,
+    statuses: &[&str],
+    sizes: (i64, i64),
+) -> Vec<Uuid> {
+    let text = if of_chains {
+        "select part, ids[1], numbers[1] from {}.list_chains_v1(
+            $1, $2, $3, array[]::text[], $4, false, null, null, null, null, null, $5) where part <> 'job'"
+    } else {
+        "select part, id, numbers[1] from {}.list_open_v1(
+            $1, $2, $3, array[]::text[], $4, array[]::text[], null, null, null, null, $5)"
+    };
+    let (mut listed, mut after) = (Vec::new(), None::<i64>);
+    loop {
+        let query = sqlx::query_as::<_, (String, Option<Uuid>, Option<i64>)>(database.sql(text));
+        let query = query.bind(newest).bind(after.take()).bind(sizes.0).bind(statuses).bind(sizes.1);
+        let rows = query.fetch_all(&database.pool).await.unwrap();
+        for (part, id, place) in rows {
+            match part.as_str() {
+                "next" => after = place,
+                _ => listed.push(id.unwrap()),
+            }
+        }
+        if after.is_none() {
+            return listed;
+        }
+    }
+}
+
+/// A page may find its rows in several ways, depending on how many jobs are stored and how many rows it may scan.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_the_same_however_a_page_finds_its_rows() {
+    let database = Database::new().await;
+    for (text, rows) in [(FAILED_LATER, 30), (BY_STATUS, 150), (FAILED_LATER, 30)] {
+        sqlx::query(database.sql(text)).bind(rows).execute(&database.pool).await.unwrap();
+    }
+    let s = database.subject();
+    s.create((0..30).map(|_| s.start("c").build()).collect()).await;
+    s.acquire("c", 30).await;
+    let sets: [&[&str]; 6] = [
+        &["pending"],
+        &["running"],
+        &["blocked"],
+        &["failed"],
+        &["pending", "cancelled"],
+        &["pending", "blocked", "failed", "cancelled", "running"],
+    ];
+    for (statuses, of_chains) in sets.into_iter().flat_map(|set| [(set, false), (set, true)]) {
+        let all = if of_chains { CHAINS_OF } else { JOBS_OF };
+        let query = sqlx::query_scalar::<_, Uuid>(database.sql(all)).bind(statuses);
+        let mut expected = query.fetch_all(&database.pool).await.unwrap();
+        assert!(expected.len() >= 30, "{statuses:?}");
+        for newest in [true, false] {
+            for sizes in [(20, 8), (20, 100), (3, 10_000), (1_000, 10_000)] {
+                let listed = whole_list(&database, of_chains, newest, statuses, sizes).await;
+                assert!(listed == expected, "{statuses:?}, chains: {of_chains}, newest: {newest}, {sizes:?}");
+            }
+            expected.reverse();
         }
     }
 }
