@@ -275,7 +275,8 @@ begin
       end if;
       delete from windlass.ready r where r.ctid = any (places);
       -- The rows of `ready` are locked, so no other session changes these jobs. The update comes last, and not in a subquery, so
-      -- that no job is copied before it is returned.
+      -- that no job is copied before it is returned. Null stands for what the client has sent, and for the usual values: fewer
+      -- values take less time to send and to read.
       return query
       update windlass.job j
       set status = 'running', attempt = j.attempt + 1, fence = j.fence + 1, version = j.version + 1, started_at = now,
@@ -284,11 +285,11 @@ begin
       where j.id = any (jobs) and j.status = 'pending'
       returning
         'job'::text, null::integer, null::uuid[], null::text[], null::bigint[], null::bytea[],
-        j.id, j.chain, j.worker, j.request, j.closed_by, j.type, j.chain_type, j.status, j.input_codec, j.output_codec,
-        j.error, j.on_blocker_failure, j.trace, j.worker_name, j.position, j.priority, j.due_at, j.attempt, j.max_attempts,
-        j.fence, j.version, j.lease_until, j.cancel_requested, j.created_at, j.started_at, j.closed_at, j.input, j.output,
-        null::uuid[], null::text[], null::boolean[], j.key, j.chain_trace, coalesce(j.chain_created_at, j.created_at),
-        j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
+        j.id, nullif(j.chain, j.id), null::uuid, null::uuid, j.closed_by, j.type, nullif(j.chain_type, j.type), null::text,
+        nullif(j.input_codec, 'json'), j.output_codec, j.error, nullif(j.on_blocker_failure, 'wait'), j.trace, null::text,
+        j.position, j.priority, j.due_at, j.attempt, j.max_attempts, j.fence, j.version, null::bigint, j.cancel_requested,
+        j.created_at, null::bigint, j.closed_at, j.input, j.output, null::uuid[], null::text[], null::boolean[], j.key,
+        j.chain_trace, j.chain_created_at, j.keep_completed, j.keep_failed, j.keep_cancelled, j.seq;
     end if;
     taken := taken + coalesce(cardinality(places), 0);
     exit when is_cut;

@@ -16,11 +16,11 @@ impl Execute for Acquire {
         self.check()?;
         let (floors, scan) = call.floors().parameters(&self);
         let parameters = [call.time()].into_iter().chain(acquire_parameters(&self)).chain(floors).collect();
-        let mut rows = AcquireRows::default();
+        let mut rows = AcquireRows::new(&self);
         for row in call.run_careful(&call.statements().acquire, parameters).await? {
             rows.take(row.into())?;
         }
-        rows.reply(&call, scan.as_ref(), &self)
+        rows.reply(&call, scan.as_ref())
     }
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn acquire_parameters(request: &Acquire) -> [Parameter; 7] {
 
 /// Collects the rows of the reply to an acquire: first the jobs in any order, then the blockers of those that have some, then
 /// the outputs of these blockers. The last row may say that other jobs may be due.
-#[derive(Default)]
-pub(crate) struct AcquireRows {
+pub(crate) struct AcquireRows<'a> {
+    request: &'a Acquire,
     now: Option<Timestamp>,
     /// The jobs, with their place in the order of creation.
     jobs: Vec<(Acquired, i64)>,
@@ -50,11 +50,16 @@ pub(crate) struct AcquireRows {
     may_have_more: bool,
 }
 
-impl AcquireRows {
+impl<'a> AcquireRows<'a> {
+    pub(crate) fn new(request: &'a Acquire) -> Self {
+        Self { request, now: None, jobs: Vec::new(), ripple: Ripple::default(), may_have_more: false }
+    }
+
     /// Takes a job that was created and acquired by the same command. Returns its due time.
     pub(crate) fn started(&mut self, mut values: Values) -> Result<Timestamp> {
-        let (acquired, seq) = values.acquired()?;
-        self.now = acquired.job.started_at;
+        let now = values.started_at()?;
+        self.now = Some(now);
+        let (acquired, seq) = values.acquired(self.request, now)?;
         let due_at = acquired.job.due_at;
         self.jobs.push((acquired, seq));
         Ok(due_at)
@@ -64,7 +69,10 @@ impl AcquireRows {
         match values.part.as_str() {
             "now" => self.now = Some(values.time()?),
             "more" => self.may_have_more = true,
-            "job" => self.jobs.push(values.acquired()?),
+            "job" => {
+                let now = self.now()?;
+                self.jobs.push(values.acquired(self.request, now)?);
+            }
             "blockers" => {
                 let job = values.job_id()?;
                 self.job(job)?.job.blockers = values.blockers()?.into();
@@ -78,6 +86,10 @@ impl AcquireRows {
         Ok(())
     }
 
+    fn now(&self) -> Result<Timestamp> {
+        self.now.ok_or_else(|| corrupt("an acquire reply without a time"))
+    }
+
     fn job(&mut self, job: JobId) -> Result<&mut Acquired> {
         let found =
             self.jobs.iter_mut().map(|(acquired, _)| acquired).find(|acquired| acquired.job.id == job);
@@ -89,13 +101,12 @@ impl AcquireRows {
         mut self,
         call: &Call<'_, P>,
         scan: Option<&Scan>,
-        request: &Acquire,
     ) -> Result<AcquireReply> {
-        let now = self.now.ok_or_else(|| corrupt("an acquire reply without a time"))?;
+        let now = self.now()?;
         self.jobs.sort_by_key(|(Acquired { job, .. }, seq)| (Reverse(job.priority), job.due_at, *seq));
         let jobs = self.jobs.into_iter().map(|(acquired, _)| acquired).collect();
         let reply = AcquireReply { jobs, ripple: self.ripple, now };
-        call.acquired(scan, request, &reply, self.may_have_more);
+        call.acquired(scan, self.request, &reply, self.may_have_more);
         Ok(reply)
     }
 }

@@ -65,7 +65,7 @@ impl Execute for CreateAndAcquire {
                 (&statements.create_acquire, parameters.collect())
             }
         };
-        let mut acquired = AcquireRows::default();
+        let mut acquired = AcquireRows::new(&acquire);
         // A `started` row is the whole reply. Otherwise, the row with the time separates the reply to the create from the reply
         // to the acquire.
         let mut creating = true;
@@ -77,7 +77,7 @@ impl Execute for CreateAndAcquire {
             creating &= row.part != "now";
             if creating { created.take(row.into())? } else { acquired.take(row.into())? }
         }
-        let acquire = acquired.reply(&call, scan.as_ref(), &acquire)?;
+        let acquire = acquired.reply(&call, scan.as_ref())?;
         Ok(CreateAndAcquireReply { create: created.reply(durability)?, acquire })
     }
 }

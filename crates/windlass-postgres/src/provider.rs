@@ -172,13 +172,14 @@ pub struct Row {
     pub job: Option<Box<JobColumns>>,
 }
 
-/// The columns of a job in a result row, in this order, after those of [`Row`]. All are null in a row without a job.
+/// The columns of a job in a result row, in this order, after those of [`Row`]. All are null in a row without a job. The row
+/// of an acquired job also contains null for what the request or the id determines, and for usual values.
 #[derive(Clone, Debug)]
 pub struct JobColumns {
     /// `uuid`.
     pub id: Uuid,
     /// `uuid`.
-    pub chain: Uuid,
+    pub chain: Option<Uuid>,
     /// `uuid`.
     pub worker: Option<Uuid>,
     /// `uuid`.
@@ -188,17 +189,17 @@ pub struct JobColumns {
     /// `text`.
     pub job_type: String,
     /// `text`.
-    pub chain_type: String,
+    pub chain_type: Option<String>,
     /// `text`.
-    pub status: String,
+    pub status: Option<String>,
     /// `text`.
-    pub input_codec: String,
+    pub input_codec: Option<String>,
     /// `text`.
     pub output_codec: Option<String>,
     /// `text`.
     pub error: Option<String>,
     /// `text`.
-    pub on_blocker_failure: String,
+    pub on_blocker_failure: Option<String>,
     /// `text`.
     pub trace: Option<String>,
     /// `text`.
@@ -242,7 +243,7 @@ pub struct JobColumns {
     /// `text`.
     pub chain_trace: Option<String>,
     /// `bigint`.
-    pub chain_created_at: i64,
+    pub chain_created_at: Option<i64>,
     /// `bigint`.
     pub keep_completed: i64,
     /// `bigint`.

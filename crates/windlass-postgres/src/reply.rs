@@ -6,7 +6,8 @@ use std::vec::IntoIter;
 use bytes::Bytes;
 use uuid::Uuid;
 use windlass_core::command::{
-    Acquired, Applied, BlockerOutput, ClosedChain, Created, Existing, JobSummary, Lost, Ripple, Unblocked,
+    Acquire, Acquired, Applied, BlockerOutput, ClosedChain, Created, Existing, JobSummary, Lost, Ripple,
+    Unblocked,
 };
 use windlass_core::{
     Blocker, ChainId, ChainKey, ChainRecord, Closed, ClosedAs, Codec, Error, ErrorKind, ErrorText, Fence,
@@ -287,14 +288,32 @@ impl Values {
         self.job.take().ok_or_else(|| corrupt("a reply row lacks a job"))
     }
 
-    /// Returns an acquired job, without its blockers and their outputs, and its place in the order of creation.
-    pub(crate) fn acquired(&mut self) -> Result<(Acquired, i64)> {
+    /// Returns when a job that was created as running was started.
+    pub(crate) fn started_at(&self) -> Result<Timestamp> {
+        let started_at = self.job.as_ref().and_then(|columns| columns.started_at);
+        started_at.map(time).transpose()?.ok_or_else(|| corrupt("a reply row lacks the start of a job"))
+    }
+
+    /// Returns a job that this request acquired, without its blockers and their outputs, and its place in the order of
+    /// creation. The row contains null for what the request determines, unless the request was repeated.
+    pub(crate) fn acquired(&mut self, request: &Acquire, now: Timestamp) -> Result<(Acquired, i64)> {
         let mut columns = self.job_columns()?;
         let seq = columns.seq;
+        columns.worker.get_or_insert(*request.worker.as_uuid());
+        columns.request.get_or_insert(*request.request.as_uuid());
+        columns.started_at.get_or_insert(now.as_millis());
+        if columns.worker_name.is_none() {
+            columns.worker_name = request.worker_name.as_ref().map(ToString::to_string);
+        }
+        if columns.lease_until.is_none() {
+            let quota = request.types.iter().find(|quota| quota.job_type.as_str() == columns.job_type);
+            let quota = quota.ok_or_else(|| corrupt("an acquired job has another type than requested"))?;
+            columns.lease_until = Some((now + quota.lease).as_millis());
+        }
         let acquired = Acquired {
             key: columns.key.take().map(Key::new).transpose().map_err(unreadable)?,
             chain_trace: trace(columns.chain_trace.take())?,
-            chain_created_at: time(columns.chain_created_at)?,
+            chain_created_at: time(columns.chain_created_at.unwrap_or(columns.created_at))?,
             retention: Retention {
                 completed: millis(columns.keep_completed)?,
                 failed: millis(columns.keep_failed)?,
@@ -339,7 +358,7 @@ impl Values {
 }
 
 fn job(columns: JobColumns) -> Result<JobRecord> {
-    let status = enum_value(&columns.status)?;
+    let status = columns.status.map_or(Ok(Status::Running), |status| enum_value(&status))?;
     let lease = columns.worker.zip(columns.request).zip(columns.lease_until);
     let lease = match lease.filter(|_| status == Status::Running) {
         None => None,
@@ -360,14 +379,20 @@ fn job(columns: JobColumns) -> Result<JobRecord> {
         None => None,
         Some((codec, bytes)) => Some(payload(codec, bytes)?),
     };
+    let job_type = TypeName::new(columns.job_type).map_err(unreadable)?;
+    let chain_type = columns.chain_type.map(TypeName::new).transpose().map_err(unreadable)?;
+    let on_blocker_failure = columns.on_blocker_failure.map(|text| enum_value(&text)).transpose()?;
     Ok(JobRecord {
         id: JobId::from_uuid(columns.id),
-        chain: ChainId::from_uuid(columns.chain),
+        chain: ChainId::from_uuid(columns.chain.unwrap_or(columns.id)),
         index: number(columns.position)?,
-        job_type: TypeName::new(columns.job_type).map_err(unreadable)?,
-        chain_type: TypeName::new(columns.chain_type).map_err(unreadable)?,
+        chain_type: chain_type.unwrap_or_else(|| job_type.clone()),
+        job_type,
         status,
-        input: payload(columns.input_codec, columns.input)?,
+        input: match columns.input_codec {
+            Some(codec) => payload(codec, columns.input)?,
+            None => Payload::new(Codec::json(), columns.input).map_err(unreadable)?,
+        },
         output,
         error: columns.error.map(ErrorText::new),
         priority: number(columns.priority)?,
@@ -378,7 +403,7 @@ fn job(columns: JobColumns) -> Result<JobRecord> {
         version: Version(number(columns.version)?),
         lease,
         cancel_requested: columns.cancel_requested,
-        on_blocker_failure: enum_value(&columns.on_blocker_failure)?,
+        on_blocker_failure: on_blocker_failure.unwrap_or_default(),
         created_at: time(columns.created_at)?,
         started_at: columns.started_at.map(time).transpose()?,
         closed_at: columns.closed_at.map(time).transpose()?,

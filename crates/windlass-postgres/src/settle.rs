@@ -48,14 +48,14 @@ impl Execute for Exchange {
         } else {
             (&call.statements().exchange, time.chain(items.parameters()).chain(acquire).collect())
         };
-        let mut acquired = AcquireRows::default();
+        let mut acquired = AcquireRows::new(&self.acquire);
         // The row with the time separates the reply to the settle from the reply to the acquire.
         let mut settling = true;
         for row in call.run_careful(statement, parameters).await? {
             settling &= row.part != "now";
             if settling { settled.take(row.into())? } else { acquired.take(row.into())? }
         }
-        let acquire = acquired.reply(&call, scan.as_ref(), &self.acquire)?;
+        let acquire = acquired.reply(&call, scan.as_ref())?;
         Ok(ExchangeReply { settle: settled.reply()?, acquire })
     }
 }
