@@ -10,6 +10,7 @@ mod borrowed;
 mod connection;
 mod crash;
 mod full_disk;
+mod hot;
 mod isolation;
 mod keys;
 mod known_bad;

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPool};
+use windlass_conformance::{random, run_cases};
 use windlass_core::{
     Attempt, BoxError, ChainId, Client, Done, Entry, ErrorKind, Event, Hint, Job, Notifier, Observer, Reach,
-    Signal, Worker,
+    Signal, Worker, for_each_command,
 };
 use windlass_postgres::{Options, PostgresNotifier, PostgresStore, Provider, Sqlx};
 use windlass_testkit::crash::{Effect, Ledger, Run};
 use windlass_testkit::logs::Warnings;
-use windlass_testkit::{PgBouncer, PostgresServer, wait_until};
+use windlass_testkit::{PgBouncer, PostgresServer, is_full_run, shared_postgres, wait_until};
 
+use crate::fixture::Postgres;
 use crate::ledger::{SqlxTable, TABLE};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -109,6 +111,57 @@ async fn the_store_works_behind_a_pooler_on_tokio_postgres() {
 
     let connect = async |url: String| TokioPostgres::connect(&url).await.unwrap();
     check_store::<crate::ledger::TokioPostgresTable, _, _>(connect).await;
+}
+
+macro_rules! names {
+    ($($method:ident: $request:ident => $reply:ident,)*) => { [$(stringify!($method)),*] };
+}
+
+/// The cases of commands that random sequences do not contain, because they belong to workers.
+const FURTHER_CASES: [&str; 3] = ["worker.listed", "worker.retired", "lock.one_holder"];
+const FURTHER: [&str; 4] = ["beat", "retire", "list_workers", "leader_lock"];
+
+/// Runs every command through the pooler, by two stores and in transactions, and compares the replies with the model's.
+async fn check_commands<P, F>(name: &'static str, connect: fn(String) -> F)
+where
+    P: Provider + Clone,
+    F: Future<Output = P> + Send + 'static,
+{
+    let shared = shared_postgres().await;
+    let pooler = PgBouncer::start(shared.server()).await;
+    let [direct, pooled] = [shared.server().port(), pooler.port()].map(|port| format!(":{port}/"));
+    let connect = move |url: String| {
+        assert!(url.contains(&direct), "{url}");
+        connect(url.replace(&direct, &pooled))
+    };
+    let fixture = Postgres { name, connect };
+    let commands = if is_full_run() { 10_000 } else { 1_000 };
+    let tally = random(&fixture, 0, commands).await;
+    let kind = |command: &'static str| match command {
+        "complete_from_outside" => "outside",
+        "change_schedules" => "schedule",
+        command => command,
+    };
+    let was_run =
+        |command: &&'static str| tally.kinds.keys().any(|seen| seen.split(' ').next() == Some(kind(command)));
+    let left: Vec<_> = for_each_command!(names).into_iter().filter(|command| !was_run(command)).collect();
+    assert_eq!(left, FURTHER, "{tally}");
+    let report = run_cases(&fixture, &FURTHER_CASES).await;
+    assert!(report.is_conformant(), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_works_behind_a_pooler() {
+    check_commands("postgres, PgBouncer", |url| async move { Sqlx::connect(&url).await.unwrap() }).await;
+}
+
+#[cfg(feature = "tokio-postgres")]
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_works_behind_a_pooler_on_tokio_postgres() {
+    use windlass_postgres::TokioPostgres;
+
+    let connect = |url: String| async move { TokioPostgres::connect(&url).await.unwrap() };
+    check_commands("postgres, tokio-postgres, PgBouncer", connect).await;
 }
 
 async fn pay_in_a_transaction(

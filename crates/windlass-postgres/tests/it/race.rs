@@ -1,20 +1,22 @@
 //! Races that a naive store on PostgreSQL loses.
 
+mod managed;
+
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 use windlass_conformance::{LEASE, Subject, complete, continue_with, continue_with_chains, race, type_name};
 use windlass_core::command::{
-    Acquired, Count, Create, Created, NewChain, Pause, Renew, RenewLease, Renewed, Settle, Settled,
+    Acquired, Count, Create, Created, NewChain, Outcome, Pause, Renew, RenewLease, Renewed, Settle, Settled,
     Settlement, Types,
 };
 use windlass_core::{Client, ErrorKind, Status, Store, Transactional};
 use windlass_postgres::{PostgresStore, Sqlx};
-use windlass_testkit::wait_until;
+use windlass_testkit::{is_full_run, wait_until};
 
 use crate::Database;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Repeats `take` until it takes less than `bound` once, at most five times. A faulty store always takes longer; a
 /// correct one may be delayed by other load on the machine.
@@ -304,10 +306,15 @@ async fn a_chain_is_not_removed_while_a_job_attaches_to_it() {
             attaching.start("a").blocked_by([last]).created().await;
         }
         expiring.await.unwrap();
-        let orphans = "select count(*) from {}.blocker b where not exists (select from {}.chain c where c.id = b.chain)";
-        let orphans: i64 = sqlx::query_scalar(database.sql(orphans)).fetch_one(&database.pool).await.unwrap();
-        assert_eq!(orphans, 0, "jobs whose blockers were removed");
+        assert_eq!(orphans(&database).await, 0, "jobs whose blockers were removed");
     }
+}
+
+/// Returns how many waits of stored jobs are for a chain that is not stored.
+pub(crate) async fn orphans(database: &Database) -> i64 {
+    let orphans =
+        "select count(*) from {}.blocker b where not exists (select from {}.chain c where c.id = b.chain)";
+    sqlx::query_scalar(database.sql(orphans)).fetch_one(&database.pool).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -415,4 +422,64 @@ async fn an_acquire_skips_a_job_that_an_operator_has_locked() {
     let count = database.store.count(Count { types: Types::All }).await.unwrap();
     assert_eq!((count.types[0].pending, count.types[0].running), (1, 9));
     assert_eq!(s.acquire_one("a").await.job.chain, locked);
+}
+
+/// A transaction of the application holds a blocker, a job and a key for seconds. Meanwhile, others start, acquire and
+/// settle jobs that do not need these rows. Nothing is busy or delayed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_transaction_does_not_delay_unrelated_jobs() {
+    const JOBS: usize = 20;
+    let time_open = Duration::from_secs(if is_full_run() { 10 } else { 3 });
+    let database = Database::new().await;
+    let s = database.subject();
+    let (blocker, settled) = (s.start("blocker").await, s.start("settled").await);
+    let (blocking, settling) = (s.acquire_one("blocker").await, s.acquire_one("settled").await);
+    let (waiting, keyed) = (s.start("a").blocked_by([blocker]).build(), s.start("a").key("held").build());
+    let mut tx = database.store.begin().await.unwrap();
+    let create = Create { chains: vec![waiting.clone(), keyed.clone()] };
+    database.store.run_in((&mut tx).into(), create).await.unwrap();
+    let settlements = vec![settlement(&settling, complete("1"))];
+    database.store.run_in((&mut tx).into(), Settle { settlements }).await.unwrap();
+
+    let opened = Instant::now();
+    let mut rounds = Vec::new();
+    while opened.elapsed() < time_open {
+        let began = Instant::now();
+        work_on_unrelated_jobs(&s, JOBS, rounds.len()).await;
+        rounds.push(began.elapsed());
+    }
+    rounds.sort();
+    // A round takes some milliseconds. Half of them may be delayed by other load on the machine.
+    let median = rounds[rounds.len() / 2];
+    assert!(median < Duration::from_secs(1), "{median:?}: {} rounds", rounds.len());
+
+    // The transaction has held its rows all the time.
+    assert_eq!(s.start("a").key("held").created().await, Created::Busy);
+    assert_eq!(s.settle(&blocking, complete("1")).await, Settled::Busy);
+    assert_eq!(s.settle(&settling, complete("1")).await, Settled::Busy);
+    database.store.commit(tx).await.unwrap();
+    s.complete(&blocking, "1").await;
+    s.expect_status(settled, Status::Completed).await;
+    for chain in [waiting, keyed] {
+        s.expect_status(chain.id, Status::Pending).await;
+    }
+}
+
+/// Starts chains with a key and chains that wait for them, and completes all. Fails if one of them is busy.
+async fn work_on_unrelated_jobs(s: &Subject, jobs: usize, round: usize) {
+    let first: Vec<_> = (0..jobs).map(|job| s.start("b").key(&format!("{round}:{job}")).build()).collect();
+    let second: Vec<_> = first.iter().map(|blocker| s.start("c").blocked_by([blocker.id]).build()).collect();
+    let created = s.create(first.into_iter().chain(second).collect()).await;
+    assert!(created.iter().all(|one| matches!(one, Created::New { .. })), "{created:?}");
+    for job_type in ["b", "c"] {
+        let attempts = s.acquire(job_type, 1_000).await;
+        assert_eq!(attempts.len(), jobs, "{job_type}");
+        let settlements = attempts.iter().map(|attempt| settlement(attempt, complete("1"))).collect();
+        let settled = s.run(Settle { settlements }).await.settled;
+        assert!(settled.iter().all(|one| matches!(one, Settled::Applied(_))), "{settled:?}");
+    }
+}
+
+fn settlement(attempt: &Acquired, outcome: Outcome) -> Settlement {
+    Settlement { job: attempt.job.id, fence: attempt.job.fence, outcome }
 }

@@ -1,5 +1,9 @@
 //! The schema, its golden file, and the statements.
 
+use std::fmt::Display;
+use std::fs;
+
+use windlass_core::limit;
 use windlass_postgres::Options;
 
 use crate::Database;
@@ -58,9 +62,9 @@ async fn the_schema_is_the_one_in_the_golden_file() {
 
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
     if std::env::var_os("WINDLASS_UPDATE").is_some() {
-        std::fs::write(golden, &schema).unwrap();
+        fs::write(golden, &schema).unwrap();
     }
-    let mut expected = std::fs::read_to_string(golden).unwrap();
+    let mut expected = fs::read_to_string(golden).unwrap();
     let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::integer")
         .fetch_one(&database.pool)
         .await
@@ -126,4 +130,43 @@ async fn migrations_sql_creates_the_same_schema() {
         sqlx::query_scalar(dump(database.server.namespace())).fetch_one(&database.pool).await.unwrap();
     let theirs: String = sqlx::query_scalar(dump(&by_hand)).fetch_one(&database.pool).await.unwrap();
     assert_eq!(theirs.replace(&by_hand, database.server.namespace()), own);
+}
+
+/// The limits of the contract that functions repeat as numbers, each with the text before the number.
+const LIMITS: &[(&str, &dyn Display)] = &[
+    (
+        "reply_bytes_v1() returns bigint language sql immutable parallel safe as $$ select ",
+        &limit::ACQUIRE_MAX_BYTES,
+    ),
+    ("own.version > ", &limit::HISTORY_MAX),
+    ("order by fence desc offset ", &limit::HISTORY_MAX),
+    ("keep_completed, ", &limit::REPEAT_WINDOW_MS),
+    ("later_v1(closed_at, ", &limit::REPEAT_WINDOW_MS),
+    ("cardinality(doomed) <= ", &limit::DELETE_MAX_CHAINS),
+    ("cardinality(doomed) > ", &limit::DELETE_MAX_CHAINS),
+    ("from reached limit ", &limit::CYCLE_SEARCH_MAX),
+    ("ripple_v1(now, true, ", &limit::RIPPLE_MAX),
+    ("ripple_v1(now, false, ", &limit::RIPPLE_MAX),
+    ("'windlassjobs.left_over', true), '')::integer, ", &limit::RIPPLE_MAX),
+    ("), '{}', ", &limit::RIPPLE_MAX),
+    ("items, new_jobs, ", &limit::RIPPLE_MAX),
+    ("where m.since < now order by m.since, m.seq limit ", &limit::RIPPLE_MAX),
+    ("moment + span, ", &limit::TIMESTAMP_MAX_MS),
+    ("coalesce(due_after, 0), ", &limit::TIMESTAMP_MAX_MS),
+];
+
+#[test]
+fn the_functions_repeat_the_limits_of_the_contract() {
+    let files = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/functions")).unwrap();
+    let functions: Vec<_> = files
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for (before, limit) in LIMITS {
+        let after = functions.iter().flat_map(|text| text.split(before).skip(1));
+        let numbers = after.filter_map(|text| text.split(|c: char| !c.is_ascii_digit()).next());
+        let numbers: Vec<_> = numbers.filter(|number| !number.is_empty()).collect();
+        let is_repeated = !numbers.is_empty() && numbers.iter().all(|number| *number == limit.to_string());
+        assert!(is_repeated, "expected {limit} after `{before}`, found {numbers:?}");
+    }
 }

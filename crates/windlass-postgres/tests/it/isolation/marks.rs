@@ -62,8 +62,12 @@ async fn known_bad_locks_are_covered_by_marks() {
     spoil_in(&pool, "windlass", "lock_chains_v1", begin, &bad).await;
     let snapshot = "boolean := \"windlass\".in_snapshot_v1()";
     spoil_in(&pool, "windlass", "reaches_v1", snapshot, "boolean := false").await;
-    let names =
-        ["ended_after_the_snapshot", "continued_after_its_blocker_ended", "retried_after_its_blocker_ended"];
+    let names = [
+        "ended_after_the_snapshot",
+        "ended_with_carried_chains_after_the_snapshot",
+        "continued_after_its_blocker_ended",
+        "retried_after_its_blocker_ended",
+    ];
     let scenarios = || SCENARIOS.iter().filter(|(name, _)| names.contains(name));
     for (name, scenario) in scenarios() {
         assert!(passes(&subject, *scenario).await, "{name}");
@@ -74,6 +78,23 @@ async fn known_bad_locks_are_covered_by_marks() {
     for (name, scenario) in scenarios() {
         assert!(!passes(&subject, *scenario).await, "{name}");
     }
+}
+
+/// PostgreSQL locks an outdated row without an error if the row was locked and updated in different subtransactions. Only the
+/// mark of the job that attaches then unblocks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn known_bad_locks_without_marks_strand_a_job() {
+    let server = server("repeatable read").await;
+    let subject = sqlx_subject(&server).await;
+    let pool = PgPool::connect(&server.url()).await.unwrap();
+    spoil_in(&pool, "windlass", "insert_job_v1", "\"windlass\".in_snapshot_v1()", "false").await;
+    let mut stranded = Vec::new();
+    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| name.starts_with("ended_")) {
+        if !passes(&subject, *scenario).await {
+            stranded.push(*name);
+        }
+    }
+    assert_eq!(stranded, ["ended_with_carried_chains_after_the_snapshot"]);
 }
 
 /// A bulk import leaves thousands of marks. Each command removes a bounded number of them.
