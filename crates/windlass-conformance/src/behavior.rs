@@ -35,7 +35,8 @@ pub struct Behavior<S = AnyStore> {
     pub id: &'static str,
     /// The rule, as one sentence.
     pub name: &'static str,
-    /// Origin of the rule: cases and defects of the source designs, and sections of the design.
+    /// Origin of the rule, with the same names as in `docs/conformance.md`. BS- are the cases of Queuert's behavior suites.
+    /// *bad input* is a mistake of the application, such as a handler that blocks, panics or ignores a signal.
     pub sources: &'static [&'static str],
     /// What the pair needs for this case.
     pub needs: &'static [Need],

@@ -2,7 +2,11 @@
 //!
 //! A command that names items, such as chains or jobs, takes many of them, and its reply has one entry per item in the
 //! order of the request. A command that searches, such as [`Acquire`] or [`ListJobs`], returns what it finds. [`NextDue`],
-//! [`Count`], [`Beat`] and [`LeaderLock`] take no items. The contract of a command is documented on the method of [`Store`](crate::Store) that executes it.
+//! [`Count`], [`Beat`] and [`LeaderLock`] take no items. The contract of a command is documented on the method of
+//! [`Store`](crate::Store) that executes it.
+//!
+//! [`Command`], [`Reply`], the requests and the replies are deliberately not `#[non_exhaustive]`: stores match and construct
+//! them, and the compiler should report each place that does not handle a new command or field.
 
 mod create;
 mod manage;

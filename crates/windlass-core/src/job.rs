@@ -39,7 +39,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use blockers::{Blockers, Failure, Fallible, IsReady, NeedsBlockedBy, Ready, Rest, Slot};
+pub use blockers::{BlockerSlot, Blockers, Failure, Fallible, IsReady, NeedsBlockedBy, Ready, Rest};
 pub use continuations::Continuations;
 pub use graph::{JobGraph, JobInfo};
 pub use options::{Backoff, JobOptions};

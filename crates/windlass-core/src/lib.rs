@@ -50,8 +50,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use id::seed_ids;
 pub use id::{ChainId, Fence, JobId, Occurrence, RequestId, ScheduleId, Version, WorkerId};
 pub use job::{
-    Backoff, Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo, JobOptions,
-    NeedsBlockedBy, Ready, Rest, Slot, Then, decode_output,
+    Backoff, BlockerSlot, Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo,
+    JobOptions, NeedsBlockedBy, Ready, Rest, Then, decode_output,
 };
 pub use memory::{MemoryStore, MemoryTx};
 pub use name::{Codec, ErrorText, Key, LockName, ScheduleName, TraceContext, TypeName, WorkerName};

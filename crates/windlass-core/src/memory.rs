@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::for_each_command;
 use crate::model::{Effect, Model};
 use crate::notifier::{InProcessNotifier, Notifier};
-use crate::store::{BoxFuture, Capabilities, Counters, Store, Transactional};
-use crate::time::{Millis, Timestamp};
+use crate::store::{BoxFuture, Capabilities, Counters, Stalls, Store, Transactional};
+use crate::time::Timestamp;
 
 /// A store in the memory of this process: for tests, for development, and for work that may be lost with the
 /// process.
@@ -35,6 +35,8 @@ struct Shared {
     clock: Arc<dyn Clock>,
     busy_timeout: Duration,
     commands: AtomicU64,
+    /// Recent transactions that kept all other writers waiting.
+    stalls: Stalls,
     notifier: InProcessNotifier,
 }
 
@@ -43,23 +45,7 @@ struct State {
     model: Model,
     /// The effects of the open transaction so far.
     uncommitted: Vec<Effect>,
-    /// Recent transactions that kept all other writers waiting.
-    stalls: Stalls,
     closed: bool,
-}
-
-/// The stalls that still matter, each later and shorter than the one before it.
-///
-/// The longest stall alone is not enough. It protects owners that renew rarely. A shorter stall after it
-/// protects owners that renew often, whose grace period after the long stall is already over.
-#[derive(Default)]
-struct Stalls(Vec<Stall>);
-
-/// A period in which no lease could be renewed.
-#[derive(Clone, Copy)]
-struct Stall {
-    lasted: Duration,
-    ended_at: Timestamp,
 }
 
 /// How long a write waits for an open transaction.
@@ -83,10 +69,10 @@ impl MemoryStore {
     #[must_use]
     pub fn with_clock_and_busy_timeout(clock: Arc<dyn Clock>, busy_timeout: Duration) -> Self {
         let writer = Arc::new(Semaphore::new(1));
-        let (state, commands) = (Mutex::default(), AtomicU64::new(0));
+        let (state, commands, stalls) = (Mutex::default(), AtomicU64::new(0), Stalls::default());
         // No other process can use the store.
         let notifier = InProcessNotifier::complete();
-        Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands, notifier }) }
+        Self { shared: Arc::new(Shared { state, writer, clock, busy_timeout, commands, stalls, notifier }) }
     }
 
     /// Returns an error if the transaction belongs to another store.
@@ -113,40 +99,13 @@ impl MemoryStore {
         let mut state = self.shared.open_state()?;
         let now = self.shared.clock.now();
         let command = match command {
-            Command::Reap(reap) if state.stalls.forbid_reaping(now, reap.renewal_interval) => {
+            Command::Reap(reap) if self.shared.stalls.forbid_reaping(now, reap.renewal_interval) => {
                 // Requeue nothing, but still resolve deferred waits.
                 Command::Reap(Reap { max: 0, ..reap })
             }
             command => command,
         };
         state.model.reply(now, &command)
-    }
-}
-
-impl Stalls {
-    /// Adds the latest stall.
-    fn note(&mut self, stall: Stall) {
-        self.0.retain(|earlier| !earlier.is_superseded_by(stall));
-        if !stall.lasted.is_zero() {
-            self.0.push(stall);
-        }
-    }
-
-    /// Whether owners may not have had time yet to renew the leases that they could not renew during a stall.
-    fn forbid_reaping(&self, now: Timestamp, renewal_interval: Millis) -> bool {
-        self.0.iter().any(|stall| stall.forbids_reaping(now, renewal_interval))
-    }
-}
-
-impl Stall {
-    /// Whether a later stall supersedes this one: because it is at least as long, or because it ended so late
-    /// that the grace period of this one is over for every owner that it protects.
-    fn is_superseded_by(self, later: Self) -> bool {
-        later.lasted >= self.lasted || later.ended_at.since(self.ended_at) >= 2 * self.lasted
-    }
-
-    fn forbids_reaping(self, now: Timestamp, renewal_interval: Millis) -> bool {
-        self.lasted * 2 >= Duration::from(renewal_interval) && now < self.ended_at + renewal_interval
     }
 }
 
@@ -289,9 +248,7 @@ impl MemoryTx {
         } else {
             self.undo_to(0);
         }
-        let ended_at = self.shared.clock.now();
-        let lasted = ended_at.since(self.began_at);
-        self.shared.state().stalls.note(Stall { lasted, ended_at });
+        self.shared.stalls.note(self.began_at, self.shared.clock.now());
         self.ended = true;
         Ok(())
     }
@@ -387,29 +344,5 @@ impl Transactional for MemoryStore {
             self.check_own(tx)?;
             tx.execute(&command)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_short_stall_counts_after_a_long_one() {
-        let at = |seconds: u16| Timestamp::default() + Millis::from_secs(seconds);
-        let stall = |seconds, ended_at| Stall { lasted: Duration::from_secs(seconds), ended_at };
-        let mut stalls = Stalls::default();
-        stalls.note(stall(8, at(20)));
-        stalls.note(stall(2, at(30)));
-        let (short, long) = (Millis::from_secs(1), Millis::from_secs(15));
-        assert!(stalls.forbid_reaping(at(30), short), "no worker could renew for two seconds");
-        assert!(
-            stalls.forbid_reaping(at(30), long),
-            "a worker that renews rarely had no chance since the long stall"
-        );
-        assert!(!stalls.forbid_reaping(at(31), short));
-        assert!(!stalls.forbid_reaping(at(35), long));
-        stalls.note(stall(8, at(60)));
-        assert_eq!(stalls.0.len(), 1, "stalls that no longer matter are dropped");
     }
 }

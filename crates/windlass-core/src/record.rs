@@ -1,4 +1,7 @@
 //! Stored jobs and chains, as stores return them.
+//!
+//! The records are deliberately not `#[non_exhaustive]`: stores construct them, and the compiler should report each place
+//! that does not fill a new field.
 
 use std::fmt;
 use std::sync::Arc;

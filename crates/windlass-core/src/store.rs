@@ -384,10 +384,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     ///   that expect the same revision, one is applied.
     /// - Before `not_before`, the reply is *not due* and nothing is written.
     /// - After `not_after`, the reply is *too late* and nothing is written.
-    /// - A change whose last occurrence handled is before the stored one is a *conflict*.
+    /// - If the last handled occurrence would decrease, the reply is *conflict* and nothing is written.
     /// - Otherwise the schedule is written or deleted. If the change has a chain, it is created as in
-    ///   [`create`](Self::create), in the same commit. If the chain exists under its key or is refused, the schedule is
-    ///   written with the other state.
+    ///   [`create`](Self::create), in the same commit. If another chain holds the key or the chain is refused, the
+    ///   schedule is written with [`state_if_not_created`](crate::command::PutSchedule::state_if_not_created).
     ///
     /// If another open transaction has locked a row that a change needs, that change is *busy*; it does not delay the
     /// others. The chains of a deleted schedule are kept.

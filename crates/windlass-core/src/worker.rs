@@ -20,7 +20,6 @@ mod middleware;
 mod next;
 mod options;
 mod prefetch;
-mod runner;
 mod schedule;
 mod settle;
 mod settle_in_tx;
@@ -28,6 +27,7 @@ mod signal;
 mod slot;
 mod stages;
 mod task;
+mod task_pool;
 #[cfg(feature = "tower")]
 mod tower;
 

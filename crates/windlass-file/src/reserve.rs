@@ -71,7 +71,7 @@ impl Pause {
         self.bytes = (room(end).len() as u64) << doublings;
     }
 
-    /// Records that so many bytes were written and synced, and whether there were zeros after them.
+    /// Records that `bytes` bytes were written and synced, and whether there were zeros after them.
     pub(crate) const fn appended(&mut self, bytes: u64, reserved: bool) {
         self.bytes = self.bytes.saturating_sub(bytes);
         if reserved {

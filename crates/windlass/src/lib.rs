@@ -63,8 +63,8 @@ pub mod client {
 pub mod job {
     #[doc(inline)]
     pub use windlass_core::{
-        Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo, NeedsBlockedBy,
-        Ready, Rest, Slot, Then, decode_output,
+        BlockerSlot, Blockers, Continuations, Entry, Failure, Fallible, IsReady, Job, JobGraph, JobInfo,
+        NeedsBlockedBy, Ready, Rest, Then, decode_output,
     };
 }
 

@@ -1,4 +1,4 @@
-//! Rules for Markdown: one title per page, and no broken relative links.
+//! Rules for Markdown: one title per page, a header above the rows of each table, and no broken relative links.
 //!
 //! The parser reads line by line and supports only the Markdown that this repository uses. It does not find links that
 //! span two lines.
@@ -14,6 +14,9 @@ pub(super) fn check(text: &str, resolves: impl Fn(&str) -> bool) -> Vec<(usize, 
         [_title, others @ ..] => {
             complaints.extend(others.iter().map(|&line| (line, "a second title (`# …`)".to_owned())));
         }
+    }
+    for line in rows_without_header(&prose) {
+        complaints.push((line, "a table row without a header above it is shown as text".to_owned()));
     }
     for (number, line) in &prose {
         for link in links(line) {
@@ -71,6 +74,20 @@ fn titles(prose: &[(usize, &str)]) -> Vec<usize> {
         above = line;
     }
     titles
+}
+
+/// Returns the line numbers of table rows that belong to no table: a table begins with a header and a delimiter row
+/// (`|---|`), and ends at a line that is not a row.
+fn rows_without_header(prose: &[(usize, &str)]) -> Vec<usize> {
+    let is_row = |&(_, line): &(usize, &str)| line.trim_start().starts_with('|');
+    let tables = prose.chunk_by(|above, below| is_row(above) && is_row(below) && above.0 + 1 == below.0);
+    let is_headless = |rows: &&[(usize, &str)]| !rows.get(1).is_some_and(|(_, line)| is_delimiter(line));
+    let rows = tables.filter(|rows| rows.first().is_some_and(is_row)).filter(is_headless).flatten();
+    rows.map(|(number, _)| *number).collect()
+}
+
+fn is_delimiter(row: &str) -> bool {
+    row.contains('-') && row.chars().all(|c| "|:- ".contains(c))
 }
 
 /// Returns the targets of inline links and images, or of a link definition.
@@ -138,6 +155,17 @@ mod tests {
         assert_eq!(complaints("# One\n````md\n```\n# two\n```\n````\n"), []);
         assert_eq!(complaints("# One\n~~~\n# two\n```\n# three\n~~~\n"), []);
         assert_eq!(complaints("# One\n- list\n  ```\n  # two\n  ```\n# Two\n").len(), 1);
+    }
+
+    #[test]
+    fn a_table_row_needs_a_header() {
+        let headless = |line| (line, "a table row without a header above it is shown as text".to_owned());
+        assert_eq!(complaints("# One\n\n| a | b |\n|---|:-:|\n| c | d |\n"), []);
+        assert_eq!(complaints("# One\n\n- list\n\n  | a |\n  | - |\n"), []);
+        assert_eq!(complaints("# One\n\n| a |\n|---|\n| b |\n\n| c |\n| d |\n"), [headless(7), headless(8)]);
+        assert_eq!(complaints("# One\n\n| a |\n"), [headless(3)]);
+        assert_eq!(complaints("# One\n| a |\n```\n|---|\n```\n|---|\n"), [headless(2), headless(6)]);
+        assert_eq!(complaints("# One\n```\n| a |\n```\n"), []);
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Subject for File {
     }
 }
 
-/// Appends so many bytes to a new file, in `count` appends of about the same size, and waits for the disk after each.
+/// Writes `bytes` bytes to a new file in `count` appends of about the same size. Waits for the disk after each append.
 fn append(path: &Path, count: u64, bytes: u64) -> Result<Duration, BoxError> {
     let mut file = DiskFile::create(path)?;
     let data = vec![b'x'; usize::try_from(bytes.div_ceil(count.max(1)))?];

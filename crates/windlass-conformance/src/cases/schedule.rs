@@ -11,21 +11,21 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "schedule.stored",
         "A schedule is returned by name and by id, exactly as it was written.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         stored
     ),
     case!(
         "schedule.absent",
         "A schedule that is expected not to be stored is created only if neither its name nor its id is stored.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         absent
     ),
     case!(
         "schedule.revision",
         "A change applies only to the revision that it expects, and only to the schedule with its id.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         revision
     ),
@@ -39,56 +39,56 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "schedule.deleted",
         "A deleted schedule is gone, its chains are kept, and deleting it again is recognized.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         deleted
     ),
     case!(
         "schedule.not_due",
         "A change is not applied before its time on the store's clock.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         not_due
     ),
     case!(
         "schedule.too_late",
         "A change is not applied after its latest time on the store's clock.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         too_late
     ),
     case!(
         "schedule.handled",
         "The last occurrence handled never decreases.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         handled
     ),
     case!(
         "schedule.fired",
         "A change creates its chain and writes the schedule in one step.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         fired
     ),
     case!(
         "schedule.key_held",
         "If another chain holds the key, the schedule is written with the other state.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         key_held
     ),
     case!(
         "schedule.refused",
         "If the chain is refused, the schedule is written with the other state.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         refused
     ),
     case!(
         "schedule.definition_kept",
         "A change without a definition keeps the stored one.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         definition_kept
     ),
@@ -102,35 +102,35 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "schedule.due",
         "Due schedules are returned by due time and name, with the time of the next one.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         due
     ),
     case!(
         "schedule.due.skipped",
         "A query for due schedules skips the first ones and returns at most as many as requested.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         due_skipped
     ),
     case!(
         "schedule.listed",
         "Schedules are listed by name, in the order of its bytes.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         listed
     ),
     case!(
         "schedule.race",
         "Of concurrent changes that expect the same revision, one is applied, and one chain is created.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         race
     ),
     case!(
         "schedule.race.created",
         "Of concurrent creations of a schedule with the same name, one is applied.",
-        ["design 11"],
+        ["design 15"],
         [Schedules],
         race_created
     ),
@@ -144,14 +144,14 @@ pub(super) const CASES: &[Case] = &[
     case!(
         "tx.schedule.rolled_back",
         "A schedule that is changed in a transaction is unchanged if the transaction is rolled back.",
-        ["design 11"],
+        ["design 15"],
         [Schedules, Transactions],
         rolled_back
     ),
     case!(
         "tx.schedule.committed",
         "A schedule that is created and fired in a transaction is visible outside after the commit.",
-        ["design 11"],
+        ["design 15"],
         [Schedules, Transactions],
         committed
     ),

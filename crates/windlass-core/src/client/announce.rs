@@ -1,3 +1,5 @@
+//! Collects what a write changed, and announces it after the commit.
+
 mod results;
 
 use std::collections::BTreeMap;

@@ -14,12 +14,12 @@ use tokio::time::{Instant, timeout};
 use self::observers::{Observers, each, each_on, is_on, reads};
 use self::publish::{Failures, Message, Publisher, publish_events, publish_hints};
 use super::blockers::Blockers;
+use super::create_and_acquire::{AcquireSource, PendingAcquire};
 use super::dependents::Dependents;
 use super::event_message::EventMessage;
-use super::expect::{Expectation, IdleWorker, IdleWorkers};
 use super::firing::ClosedRuns;
+use super::idle_workers::{Expectation, IdleWorker, IdleWorkers};
 use super::interest::{Interest, Watching};
-use super::join::{AcquireSource, PendingAcquire};
 use super::local_output::{Completed, LocalOutput, LocalOutputs};
 use super::outbox::Outbox;
 use super::store_time::StoreTime;
@@ -54,7 +54,7 @@ const POLL_ALONE: Duration = Duration::from_millis(1_500);
 /// The timeout of a worker's claim to a wake-up. Without an answer the worker queries the store.
 const CLAIM_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The events that observers may do without, in the order of [`Dispatcher::read`].
+/// The events that an observer can decline ([`Observer::wants`]), in the order of [`Dispatcher::read`].
 const FREQUENT: [Frequent; 3] = [Frequent::ChainCreated, Frequent::AttemptStarted, Frequent::JobCompleted];
 
 /// Whether observers are removed at compile time. `cargo xtask bench telemetry` builds the core once like this, to measure
@@ -300,11 +300,11 @@ impl Dispatcher {
     /// it has subscribed, and finds the chain closed.
     pub(crate) fn publish(&self, hints: impl IntoIterator<Item = Hint>) {
         let is_awaited = |chain| catch_unwind(AssertUnwindSafe(|| self.notifier.is_awaited(chain)));
-        let is_news = |hint: &Hint| match hint {
+        let is_needed = |hint: &Hint| match hint {
             Hint::ChainClosed(chain) => is_awaited(*chain).unwrap_or(true),
             _ => true,
         };
-        let mut hints = hints.into_iter().filter(is_news).peekable();
+        let mut hints = hints.into_iter().filter(is_needed).peekable();
         if hints.peek().is_none() {
             return;
         }
@@ -427,7 +427,7 @@ impl Dispatcher {
     }
 
     fn failed(&self, call: &'static str, why: &str) {
-        if self.failures.is_news(call, why) {
+        if self.failures.should_report(call, why) {
             self.observe(&Event::NotifierFailed(call, ErrorText::new(why)));
         }
     }

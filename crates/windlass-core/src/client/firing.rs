@@ -191,7 +191,7 @@ async fn visit_closed<S: Store + ?Sized>(
 }
 
 /// A visited schedule whose row is to be changed.
-struct Plan {
+struct PlannedChange {
     change: ScheduleChange,
     cancel: Option<ChainId>,
 }
@@ -224,10 +224,13 @@ async fn visit_all<S: Store + ?Sized>(
                 let cancel = planned.cancel;
                 let times = (planned.not_before, planned.not_after);
                 let change = change(&row, times, ScheduleAction::Put(planned.put));
-                plans.push(Plan { change, cancel });
+                plans.push(PlannedChange { change, cancel });
             }
             Ok(Visit::Delete) => {
-                plans.push(Plan { change: change(&row, (None, None), ScheduleAction::Delete), cancel: None });
+                plans.push(PlannedChange {
+                    change: change(&row, (None, None), ScheduleAction::Delete),
+                    cancel: None,
+                });
             }
             Err(_) => visited.leave(row.id),
         }
@@ -307,7 +310,7 @@ async fn statuses<S: Store + ?Sized>(
 async fn apply<S: Store + ?Sized>(
     store: &S,
     dispatcher: &Dispatcher,
-    plans: Vec<Plan>,
+    plans: Vec<PlannedChange>,
     visited: &mut Visited,
 ) -> Result<()> {
     let request = ChangeSchedules { changes: plans.iter().map(|plan| plan.change.clone()).collect() };

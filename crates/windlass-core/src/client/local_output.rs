@@ -1,3 +1,5 @@
+//! Passes the outputs of chains to waits of the same client, without a query.
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

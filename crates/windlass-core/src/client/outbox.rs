@@ -1,3 +1,5 @@
+//! Sends messages to background tasks, one for each runtime.
+
 use std::fmt;
 
 use tokio::runtime::Handle;

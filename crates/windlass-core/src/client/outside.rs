@@ -1,3 +1,5 @@
+//! Ends jobs without a worker: [`Client::step`](crate::Client::step).
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;

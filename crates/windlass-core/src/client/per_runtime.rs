@@ -1,3 +1,5 @@
+//! Keeps a separate value for each runtime that shares a client.
+
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

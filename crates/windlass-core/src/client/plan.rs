@@ -1,3 +1,5 @@
+//! Describes a chain to start, and starts it in a client or a transaction.
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -80,8 +82,8 @@ pub fn plan<J: Entry>(job: J) -> Plan<J, <J::Blockers as Blockers>::Initial> {
 
 impl<J: Entry, State> Plan<J, State> {
     /// Sets the destination of the plan.
-    pub(super) fn to<'c>(self, place: impl DynExecutor + 'c) -> Start<'c, J, State> {
-        Plan { to: Destination(Box::new(place)), new: self.new, job: PhantomData }
+    pub(super) fn to<'c>(self, executor: impl DynExecutor + 'c) -> Start<'c, J, State> {
+        Plan { to: Destination(Box::new(executor)), new: self.new, job: PhantomData }
     }
 }
 

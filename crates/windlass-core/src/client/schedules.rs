@@ -119,9 +119,14 @@ impl Schedules<'_> {
     }
 
     async fn get_target(&mut self, target: ScheduleTarget) -> Result<Option<Schedule>> {
-        let mut reply = self.store.get(GetSchedules { schedules: vec![target] }).await?;
-        let row = reply.schedules.pop().flatten();
-        Ok(row.map(|row| Schedule::read(&row, reply.now)))
+        let (row, now) = self.row(target).await?;
+        Ok(row.map(|row| Schedule::read(&row, now)))
+    }
+
+    /// Returns the state of a schedule, or `None` if the schedule is not stored.
+    pub(crate) async fn state(&mut self, id: ScheduleId) -> Result<Option<State>> {
+        let (row, _) = self.row(ScheduleTarget::Id(id)).await?;
+        row.map(|row| State::decode(&row.state)).transpose()
     }
 
     /// Lists all schedules, sorted by name.
@@ -244,7 +249,9 @@ impl Schedules<'_> {
         let name = ScheduleName::new(name)?;
         let mut first = None;
         for _ in 0..TRIES {
-            let Some(row) = self.row(&name).await?.0 else { return Ok(first.is_some()) };
+            let Some(row) = self.row(ScheduleTarget::Name(name.clone())).await?.0 else {
+                return Ok(first.is_some());
+            };
             if *first.get_or_insert(row.id) != row.id {
                 // The schedule is gone. This one was created after it.
                 return Ok(true);
@@ -274,7 +281,7 @@ impl Schedules<'_> {
     ) -> Result<Option<(Option<ChainId>, Option<Created>)>> {
         let name = ScheduleName::new(name)?;
         for _ in 0..TRIES {
-            let (row, now) = self.row(&name).await?;
+            let (row, now) = self.row(ScheduleTarget::Name(name.clone())).await?;
             let known = row.as_ref().map(StoredSchedule::decode).transpose()?;
             let Some(edit) = edit(known, now)? else { return Ok(None) };
             let chain = edit.chain;
@@ -289,9 +296,9 @@ impl Schedules<'_> {
         Err(contended(&name))
     }
 
-    async fn row(&mut self, name: &ScheduleName) -> Result<(Option<ScheduleRecord>, Timestamp)> {
-        let schedules = vec![ScheduleTarget::Name(name.clone())];
-        let mut reply = self.store.get(GetSchedules { schedules }).await?;
+    /// Returns the row of a schedule, if it is stored, and the store's time.
+    async fn row(&mut self, target: ScheduleTarget) -> Result<(Option<ScheduleRecord>, Timestamp)> {
+        let mut reply = self.store.get(GetSchedules { schedules: vec![target] }).await?;
         Ok((reply.schedules.pop().flatten(), reply.now))
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::batch::{Batcher, batches};
+use super::create_and_acquire::PendingAcquire;
 use super::executor::Executor;
-use super::expect::Scheduled;
-use super::join::PendingAcquire;
+use super::idle_workers::Scheduled;
 use super::plan::{Destination, Plan, Start};
 use super::send::{BusyRetries, after_lost, answered, once_sent, send};
 use super::trace::{Why, not_created};

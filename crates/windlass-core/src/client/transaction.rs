@@ -1,3 +1,5 @@
+//! Transactions that a client begins, and commands inside any transaction.
+
 use std::fmt;
 use std::future::Future;
 use std::ops::{Deref, DerefMut};

@@ -1,3 +1,5 @@
+//! Waits until a chain has closed.
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -145,15 +147,15 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
         self.needs_record = true;
         let (client, chain) = (self.client, self.chain.clone());
         match self.run(Instant::now(), Prepared::default()).await? {
-            Closed::Stored(record) => Ok(*record),
-            Closed::Locally(_) => stored(client, &chain).await,
+            FoundChain::Stored(record) => Ok(*record),
+            FoundChain::Locally(_) => stored(client, &chain).await,
         }
     }
 
     /// Waits for the chain to close. The timeout is counted from `began`.
     ///
     /// A caller that prepared the wait before it created the chain passes what it has prepared.
-    pub(crate) async fn run(self, began: Instant, prepared: Prepared<'_>) -> Result<Closed> {
+    pub(crate) async fn run(self, began: Instant, prepared: Prepared<'_>) -> Result<FoundChain> {
         // Biased: if the chain is found closed at the moment of the deadline, return it.
         let why = tokio::select! {
             biased;
@@ -211,7 +213,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     ///
     /// Subscribes before the first query. If the order were reversed, a chain that closes between the two
     /// would be noticed only at the next poll. Without a subscription, polls and tries to subscribe again.
-    async fn until_closed(&self, prepared: Prepared<'_>) -> Result<Closed> {
+    async fn until_closed(&self, prepared: Prepared<'_>) -> Result<FoundChain> {
         let Prepared { mut subscription, local, is_complete } = prepared;
         let register = || self.client.shared.dispatcher.register_wait(self.id);
         let mut local = (!self.needs_record).then(|| local.unwrap_or_else(register));
@@ -249,7 +251,7 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
                 biased;
                 completed = received => {
                     self.chain.check(completed.chain, &completed.chain_type)?;
-                    return Ok(Closed::Locally(completed));
+                    return Ok(FoundChain::Locally(completed));
                 }
                 _ = timeout_at(next_poll, signal(&mut subscription, next_poll)) => {}
             }
@@ -279,15 +281,15 @@ impl<'a, S: Store + ?Sized> ChainWait<'a, S> {
     }
 }
 
-/// A closed chain.
-pub(crate) enum Closed {
+/// The closed chain that a wait has found.
+pub(crate) enum FoundChain {
     /// A worker of this client has completed it.
     Locally(Completed),
     /// The store returned it.
     Stored(Box<ChainRecord>),
 }
 
-impl From<ChainRecord> for Closed {
+impl From<ChainRecord> for FoundChain {
     fn from(record: ChainRecord) -> Self {
         Self::Stored(Box::new(record))
     }
@@ -305,9 +307,9 @@ pub(crate) struct Prepared<'c> {
 impl<S: Store + ?Sized> Client<S> {
     /// Creates a chain with `create`, and subscribes to its end.
     ///
-    /// If there are few other waits, subscribes while the chain is created. This saves a round trip. But another process may
-    /// close the chain before the subscription is active, so that a chain which stays open costs a query. With many waits,
-    /// subscribes first: the subscriptions share a round trip.
+    /// With few other waits, on a store that executes commands in order, subscribes while the chain is created. This saves a
+    /// round trip. Another process may close the chain before the subscription is active, so the wait queries the chain
+    /// after [`MISSED_DELAY`]. With many waits, subscribes first: the subscriptions share a round trip.
     pub(crate) async fn create_and_prepare<T>(
         &self,
         chain: ChainId,
@@ -416,10 +418,10 @@ impl<'a, J: Entry, S: Store + ?Sized> IntoFuture for Wait<'a, J, S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             match self.wait.run(Instant::now(), Prepared::default()).await? {
-                Closed::Locally(completed) => {
+                FoundChain::Locally(completed) => {
                     decode_output::<J>(completed.job_type.as_str(), &completed.output)
                 }
-                Closed::Stored(record) => output_of::<J>(&record),
+                FoundChain::Stored(record) => output_of::<J>(&record),
             }
         })
     }

@@ -30,7 +30,7 @@ impl IsReady for Ready {}
 
 /// The chains that a job type waits for.
 ///
-/// Implemented for `()`, for tuples of up to six [`Slot`]s, for a `Vec` of one slot type, and for tuples
+/// Implemented for `()`, for tuples of up to six [`BlockerSlot`]s, for a `Vec` of one slot type, and for tuples
 /// whose last member is a [`Rest`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the blockers of a job type",
@@ -67,7 +67,7 @@ pub trait Blockers: 'static {
 
 /// One chain that a job waits for: an entry type, whose output the handler receives, or [`Fallible`], for
 /// which it receives a `Result`.
-pub trait Slot: 'static {
+pub trait BlockerSlot: 'static {
     /// The entry type of the chain.
     type Job: Entry;
     /// The value that the handler receives.
@@ -83,7 +83,7 @@ pub trait Slot: 'static {
     fn decode(output: &BlockerOutput) -> Result<Self::Value>;
 }
 
-impl<J: Entry> Slot for J
+impl<J: Entry> BlockerSlot for J
 where
     J::Output: Sync,
 {
@@ -129,7 +129,7 @@ pub struct Failure {
     pub error: Option<ErrorText>,
 }
 
-impl<J: Entry> Slot for Fallible<J>
+impl<J: Entry> BlockerSlot for Fallible<J>
 where
     J::Output: Sync,
 {
@@ -174,7 +174,7 @@ impl Blockers for () {
     }
 }
 
-impl<T: Slot> Blockers for Vec<T> {
+impl<T: BlockerSlot> Blockers for Vec<T> {
     type Chains = Vec<Chain<T::Job>>;
     type Outputs = Vec<T::Value>;
     type Initial = NeedsBlockedBy;
@@ -196,7 +196,7 @@ impl<T: Slot> Blockers for Vec<T> {
     }
 }
 
-fn many<T: Slot>() -> String {
+fn many<T: BlockerSlot>() -> String {
     use super::Job;
     format!("{}…", <T::Job as Job>::NAME)
 }
@@ -222,7 +222,7 @@ fn changed(how: &str) -> Error {
 
 macro_rules! blockers {
     ($($slot:ident $value:ident)+) => {
-        impl<$($slot: Slot),+> Blockers for ($($slot,)+) {
+        impl<$($slot: BlockerSlot),+> Blockers for ($($slot,)+) {
             type Chains = ($(Chain<$slot::Job>,)+);
             type Outputs = ($($slot::Value,)+);
             type Initial = NeedsBlockedBy;
@@ -247,7 +247,7 @@ macro_rules! blockers {
             }
         }
 
-        impl<$($slot: Slot,)+ Z: Slot> Blockers for ($($slot,)+ Rest<Z>,) {
+        impl<$($slot: BlockerSlot,)+ Z: BlockerSlot> Blockers for ($($slot,)+ Rest<Z>,) {
             type Chains = ($(Chain<$slot::Job>,)+ Vec<Chain<Z::Job>>,);
             type Outputs = ($($slot::Value,)+ Vec<Z::Value>,);
             type Initial = NeedsBlockedBy;

@@ -1,7 +1,7 @@
-//! Former outcomes: what makes the totals of ended jobs exact.
+//! Counts ended jobs that were removed or retried, so that the totals of ended jobs are exact.
 //!
-//! The stored jobs with an outcome, plus those that ended with it and were removed or retried since, are all jobs that
-//! ever ended with it. Only the latter are counted, so ending a job costs nothing.
+//! The total of an outcome is the number of stored jobs that have it, plus the number of jobs that ended with it and were
+//! removed or retried later (the *former outcomes*). Only the second number is stored, so ending a job costs nothing.
 
 use super::row::{JobRow, Row, RowKey};
 use super::{Execution, Rows};

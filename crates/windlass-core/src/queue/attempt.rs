@@ -1,3 +1,5 @@
+//! An attempt of a queue job, with the transactions of its handler.
+
 use std::fmt;
 use std::ops::Deref;
 

@@ -1,3 +1,5 @@
+//! Consumers: workers that run the jobs of a queue.
+
 use std::sync::Arc;
 use std::time::Duration;
 

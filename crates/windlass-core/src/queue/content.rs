@@ -1,3 +1,5 @@
+//! Derives the id of a job from its payload.
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -1,3 +1,5 @@
+//! Encodings of payloads and results: JSON, and CBOR and MessagePack behind features.
+
 #[cfg(feature = "cbor")]
 mod cbor;
 #[cfg(feature = "messagepack")]

@@ -1,3 +1,5 @@
+//! Enqueues jobs, outside or inside a transaction.
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
@@ -244,7 +246,7 @@ where
         let Self { queue, new, to, .. } = self;
         let _entered = queue.enter()?;
         let created = match to {
-            Some(place) => place.create(new?).await?,
+            Some(executor) => executor.create(new?).await?,
             None => queue.create(new?).await?,
         };
         queue.enqueued(created)

@@ -1,3 +1,5 @@
+//! Streams of the events of a queue.
+
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -6,7 +8,6 @@ use futures_core::Stream;
 
 use super::Queue;
 use crate::LEASE_EXPIRED;
-use crate::client::answered;
 use crate::client::{Client, EventKind, EventMessage, Watching};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::WorkerId;
@@ -261,7 +262,7 @@ impl Reader {
         }
         // The handler may have returned an error that must not be retried, and the job may have been failed from outside.
         // Only the record of the attempt shows that.
-        let attempts = answered(self.client.attempts(job.id)).await?;
+        let attempts = self.client.attempts(job.id).await?;
         Ok(match attempts.last().map(|attempt| attempt.end) {
             Some(AttemptEnd::Failed | AttemptEnd::Displaced) => FailureKind::Fatal,
             _ => FailureKind::Exhausted,
@@ -271,7 +272,7 @@ impl Reader {
     /// Queries the job that an event concerns.
     async fn record(&self, message: &EventMessage) -> Result<Option<ChainRecord>> {
         match message.chain {
-            Some(chain) => answered(self.client.chain(chain)).await,
+            Some(chain) => self.client.chain(chain).await,
             None => Ok(None),
         }
     }

@@ -1,3 +1,5 @@
+//! The hook that runs after the execution of a job and may change its result.
+
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};

@@ -1,3 +1,5 @@
+//! A job of a queue, as its handler receives it.
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Cancels jobs, changes their TTL, and pauses, resumes or drains a queue.
+
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout_at};

@@ -1,3 +1,5 @@
+//! Queries the results and states of jobs.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
+//! Enqueues a job and waits for its result.
+
 use std::fmt;
 
 use tokio::time::Instant;
 
 use super::Queue;
 use super::encoding::read;
-use crate::client::{ChainWait, Closed, Prepared, WaitOptions, refused, wait_options};
+use crate::client::{ChainWait, FoundChain, Prepared, WaitOptions, refused, wait_options};
 use crate::command::{Created, NewChain};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::ChainId;
@@ -58,8 +60,8 @@ where
                 let ending =
                     ChainWait::new(&queue.shared.client, chain, chain.into(), options).of_queue_job(job);
                 match ending.run(began, prepared).await? {
-                    Closed::Locally(completed) => read(&*queue.shared.results, &completed.output),
-                    Closed::Stored(record) => queue.result_of(&record),
+                    FoundChain::Locally(completed) => read(&*queue.shared.results, &completed.output),
+                    FoundChain::Stored(record) => queue.result_of(&record),
                 }
             }
         }

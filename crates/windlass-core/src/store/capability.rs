@@ -118,9 +118,9 @@ impl Capabilities {
         Self { more_exchanges: count.saturating_sub(1), ..self }
     }
 
-    /// Sets that the store executes commands in the order in which its methods were called and polled. A client then
-    /// acquires a job without waiting for the reply to its creation. If the order is sometimes different, the acquire finds
-    /// nothing, and the job is acquired later.
+    /// Declares that the store executes commands in the order in which they are sent (first polled). A client then acquires
+    /// a job without waiting for the reply to its creation. If the order is sometimes different, the acquire finds nothing,
+    /// and the job is acquired later.
     #[must_use]
     pub const fn ordered(self) -> Self {
         Self { is_ordered: true, ..self }

@@ -8,8 +8,8 @@ use crate::time::{Millis, Timestamp};
 /// The stalls of a store that still matter, each later and shorter than the one before. A store with a write lock needs
 /// this, because it must not reap leases that could not be renewed during a stall.
 ///
-/// The longest stall alone is not enough. A long one protects owners that renew rarely. A shorter, later one protects
-/// owners that renew often: they had time to renew since the long one, but not since the short one.
+/// Keeping only the longest stall is not enough. It protects owners that renew rarely. Owners that renew often had time to
+/// renew since that stall, but not since a shorter, later one: that one must protect them too.
 ///
 /// A store sees only the stalls that affected its own commands: a command waited for the write lock or timed out, or a
 /// transaction that the store began kept others waiting.
@@ -107,6 +107,8 @@ mod tests {
         );
         assert!(!stalls.forbid_reaping(at(31), short));
         assert!(!stalls.forbid_reaping(at(35), long));
+        stalls.note(at(52), at(60));
+        assert_eq!(stalls.with(|noted| noted.stalls.len()), 1, "stalls that no longer matter are dropped");
     }
 
     #[test]

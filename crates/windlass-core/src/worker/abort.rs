@@ -1,3 +1,5 @@
+//! Asks attempts to stop, and aborts the tasks of those that do not.
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 

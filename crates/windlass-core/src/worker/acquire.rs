@@ -1,10 +1,10 @@
 //! Acquires jobs for the free slots of a worker and starts their attempts.
 //!
 //! An acquire is sent alone, in an exchange that also settles attempts (`settle.rs`), or with a creation while the worker is
-//! idle (`client/join.rs`). A permit of
-//! [`Engine::acquiring`] limits how many are in flight. Each one reserves the slots that it may fill
-//! ([`Outstanding`]). Otherwise two at the same time would count the same free slots, and together they would take more
-//! jobs than there are slots. The reservation of an acquire whose reply was lost stays until a repeat is answered.
+//! idle (`client/create_and_acquire.rs`). A permit of [`Engine::acquiring`] limits how many are in flight. Each one
+//! reserves the slots that it may fill ([`Outstanding`]). Otherwise two at the same time would count the same free slots,
+//! and together they would take more jobs than there are slots. The reservation of an acquire whose reply was lost stays
+//! until a repeat is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,7 +83,7 @@ impl<S: Store + ?Sized> Drop for InFlight<S> {
     }
 }
 
-/// Acquires for this worker travel with the creations of other tasks, while the main loop waits.
+/// Acquires for this worker are sent with the creations of other tasks, while the main loop waits.
 impl<S: Store + ?Sized> AcquireSource for Engine<S> {
     fn can_start(&self) -> bool {
         self.idle_handlers() > 0
@@ -101,7 +101,7 @@ impl<S: Store + ?Sized> AcquireSource for Engine<S> {
     }
 }
 
-/// An acquire that travels with a creation. It is `None` once it is answered.
+/// An acquire that is sent with a creation. It is `None` once it is answered.
 struct Joined<S: Store + ?Sized>(Option<InFlight<S>>);
 
 impl<S: Store + ?Sized> PendingAcquire for Joined<S> {

@@ -1,3 +1,5 @@
+//! An attempt of a job of any type, and the job that a worker holds for it.
+
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
 use std::fmt;

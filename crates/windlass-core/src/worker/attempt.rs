@@ -1,3 +1,5 @@
+//! The typed attempts that handlers receive: [`Ctx`] on any store, [`Attempt`] on a store with transactions.
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -11,16 +13,16 @@ use super::next::{ContinuationOf, Next, complete};
 use super::schedule::ScheduledBy;
 use super::stages::{OpenPrepare, OpenStep, Stages, View};
 use crate::chain::Chain;
-use crate::client::{InTx, IntoPlan, Start, answered};
-use crate::command::{GetSchedules, Outcome, ScheduleTarget};
+use crate::client::{InTx, IntoPlan, Start};
+use crate::command::Outcome;
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::id::Occurrence;
 use crate::job::{Blockers, Entry, Job};
 use crate::record::JobRecord;
-use crate::schedule::{State, time};
-use crate::store::{Store as _, Transactional};
+use crate::schedule::time;
+use crate::store::Transactional;
 use crate::time::Timestamp;
 
 /// An attempt of a job, as a handler receives it. Works on any store. Cheap to clone.
@@ -85,20 +87,20 @@ impl<J: Job> Ctx<J> {
         self.shared.attempt.occurrence()
     }
 
-    /// Returns the latest occurrence of the schedule whose chain completed, for work of the kind "since last time".
+    /// Returns the latest occurrence of the schedule whose chain completed. A job can use it to process what has happened
+    /// since then.
+    ///
     /// Returns `None` if no schedule started the chain, if none of its runs has completed, or if it was deleted.
     ///
     /// # Errors
     ///
     /// An error of the store.
     pub async fn last_success(&self) -> Result<Option<Timestamp>> {
-        let (Some(occurrence), Some(ScheduledBy(store))) = (self.occurrence(), self.get()) else {
+        let (Some(occurrence), Some(ScheduledBy(client))) = (self.occurrence(), self.get()) else {
             return Ok(None);
         };
-        let schedules = vec![ScheduleTarget::Id(occurrence.schedule)];
-        let mut reply = answered(store.get_schedules(GetSchedules { schedules })).await?;
-        let Some(row) = reply.schedules.pop().flatten() else { return Ok(None) };
-        Ok(State::decode(&row.state)?.last_success.map(time))
+        let state = client.schedules().state(occurrence.schedule).await?;
+        Ok(state.and_then(|state| state.last_success).map(time))
     }
 
     /// Returns a handle to the job's chain. `E` is the type of the chain's first job.

@@ -1,3 +1,5 @@
+//! Configures, starts and stops a worker.
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -433,7 +435,7 @@ impl<S: Store + ?Sized> Running<S> {
         engine.health.stopping();
         // Cancel first, then abort: `task::start` relies on this order.
         engine.stopping.cancel();
-        // Not before the cancel: an observer may rely on it that no more jobs are started.
+        // After the cancellation: an observer that receives this event may rely on the worker to start no more jobs.
         engine.dispatcher().observe(&Event::WorkerStopping(engine.about()));
         engine.release_waiting();
         if asks_at <= Instant::now() {

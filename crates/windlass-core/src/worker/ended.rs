@@ -1,3 +1,5 @@
+//! How an attempt ended, as middleware and observers see it.
+
 use super::abort::AbortReason;
 use crate::command::{Outcome, Settled};
 use crate::id::JobId;

@@ -13,9 +13,9 @@ use tokio_util::task::TaskTracker;
 use super::builder::Settings;
 use super::handler::AnyHandler;
 use super::health::Health;
-use super::runner::Runners;
 use super::settle::{Settling, settlement_collector};
 use super::slot::Slots;
+use super::task_pool::TaskPool;
 use crate::client::{Client, Collector, Dispatcher, Expected};
 use crate::error::Result;
 use crate::id::WorkerId;
@@ -66,7 +66,7 @@ pub(super) struct Engine<S: Store + ?Sized> {
     expected: Mutex<Option<Expected>>,
     slots: Mutex<Slots>,
     /// The tasks that wait for an attempt.
-    pub(super) runners: Runners<S>,
+    pub(super) task_pool: TaskPool<S>,
     pub(super) client: Client<S>,
 }
 
@@ -114,7 +114,7 @@ impl<S: Store + ?Sized> Engine<S> {
             health,
             expected: Mutex::new(None),
             slots: Mutex::new(slots),
-            runners: Runners::default(),
+            task_pool: TaskPool::default(),
             client,
         }))
     }

@@ -1,3 +1,5 @@
+//! Calls the handler of a job with its arguments, and converts the result.
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! Sets of handlers, with their values, middleware and hooks.
+
 use std::any::{TypeId, type_name};
 use std::borrow::Cow;
 use std::fmt;

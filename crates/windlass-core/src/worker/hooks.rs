@@ -1,3 +1,5 @@
+//! Hooks that run inside the transactions of attempts.
+
 use std::any::Any;
 use std::future::ready;
 use std::marker::PhantomData;

@@ -78,8 +78,8 @@ pub(super) struct Loop<S: Store + ?Sized> {
     has_polled: bool,
 }
 
-/// How long the loop waits.
-struct Wait {
+/// The delay before the next turn of the loop. A signal ends it earlier.
+struct Delay {
     length: Duration,
     /// Whether it ends with the poll interval.
     is_poll: bool,
@@ -209,7 +209,7 @@ impl<S: Store + ?Sized> Loop<S> {
     }
 
     /// Acquires, reaps and expires until nothing is left to do. Returns how long to wait.
-    async fn turn(&mut self) -> Result<Wait> {
+    async fn turn(&mut self) -> Result<Delay> {
         let has_polled = std::mem::take(&mut self.has_polled);
         let mut has_reaped_all = false;
         loop {
@@ -222,7 +222,7 @@ impl<S: Store + ?Sized> Loop<S> {
                 self.engine.found_by_polling.fetch_add(acquired.into(), Ordering::Relaxed);
             }
             if self.engine.stopping.is_cancelled() {
-                return Ok(Wait { length: Duration::ZERO, is_poll: false, may_reap: false });
+                return Ok(Delay { length: Duration::ZERO, is_poll: false, may_reap: false });
             }
             if Instant::now() >= self.reap_at {
                 has_reaped_all = self.reap().await? == 0;
@@ -282,10 +282,10 @@ impl<S: Store + ?Sized> Loop<S> {
 
     /// Returns how long to wait until a job that this worker could acquire may be due.
     ///
-    /// A worker that gets single jobs would otherwise ask the store once per job, which costs as much as an acquire. If the
-    /// acquire got nothing, a locked job may be due, so it asks. `is_explained`: the acquire got a job, or expected one whose
-    /// chain was not created, because the key is held.
-    async fn until_next_due(&mut self, is_explained: bool) -> Result<Wait> {
+    /// Queries the store, unless the latest reply is still valid: a query for each job would cost as much as the acquire. If
+    /// the acquire returned nothing, always queries, because a job may be due but locked. `is_explained`: the acquire
+    /// returned a job, or expected one whose chain was not created because another chain holds the key.
+    async fn until_next_due(&mut self, is_explained: bool) -> Result<Delay> {
         // Set `full` before counting the free slots. An exchange that leaves a slot free reads `full` to
         // decide whether to wake the loop. If it did so between the count and a later store, the wake-up
         // would be lost.
@@ -301,14 +301,14 @@ impl<S: Store + ?Sized> Loop<S> {
         // reap.
         let longest = if free == 0 { longest.min(maintenance) } else { longest };
         if free == 0 || !self.engine.client.store().capabilities().has(Capability::NextDue) {
-            return Ok(Wait { length: longest, is_poll: free > 0, may_reap: free > 0 });
+            return Ok(Delay { length: longest, is_poll: free > 0, may_reap: free > 0 });
         }
         let open: Vec<_> = quotas.iter().map(|quota| *quota > 0).collect();
         let known = self.known.take().filter(|_| is_explained && is_subscribed);
         if let Some((length, known)) = known.and_then(|known| Some((known.wait(&open)?, known))) {
             self.awaited = known.due_at;
             self.known = Some(known);
-            return Ok(Wait { length: length.min(longest), is_poll: false, may_reap: false });
+            return Ok(Delay { length: length.min(longest), is_poll: false, may_reap: false });
         }
         let handlers = self.engine.handlers.iter().zip(&open).filter(|(_, open)| **open);
         let types = Types::Only(handlers.flat_map(|(handler, _)| handler.types.clone()).collect());
@@ -318,22 +318,22 @@ impl<S: Store + ?Sized> Loop<S> {
         self.awaited = due_at;
         self.known = Some(KnownDue { answered_at: Instant::now(), now, due_at, lease_until, open });
         let Some(next) = reply.due_at.into_iter().chain(reply.lease_until).min() else {
-            return Ok(Wait { length: longest, is_poll: true, may_reap: false });
+            return Ok(Delay { length: longest, is_poll: true, may_reap: false });
         };
         if next > reply.now {
             self.fruitless = 0;
             let left = next.since(reply.now);
-            return Ok(Wait { length: left.min(longest), is_poll: longest < left, may_reap: false });
+            return Ok(Delay { length: left.min(longest), is_poll: longest < left, may_reap: false });
         }
         // Something is due, but the last acquire and reap did not get it. Back off instead of spinning.
         self.fruitless += 1;
         let length = LOCKED_BACKOFF.delay(self.fruitless, fastrand::f64()).min(longest);
         let may_reap = reply.lease_until.is_some_and(|until| until <= reply.now);
-        Ok(Wait { length, is_poll: false, may_reap })
+        Ok(Delay { length, is_poll: false, may_reap })
     }
 
     /// Waits for something to do.
-    async fn wait(&mut self, Wait { length, is_poll, .. }: Wait) {
+    async fn wait(&mut self, Delay { length, is_poll, .. }: Delay) {
         let until = far(length);
         loop {
             // A hint may have ended the wait at the moment at which the loop was woken.

@@ -1,3 +1,5 @@
+//! Middleware: code that runs around attempts.
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The outcomes that a handler can return: output, continuation, failure or another run.
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! A waiting job has a slot like a running one, so the keeper renews its lease. Its timeout begins with its handler.
 //!
 //! A handler that has ended no longer counts, even if its outcome is still being stored: the next job starts at once, and
-//! the settlement travels with the next exchange. So while handlers are fast, exchanges carry many jobs, and their cost per
+//! the settlement is part of the next exchange. So while handlers are fast, exchanges carry many jobs, and their cost per
 //! job falls.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::any_attempt::HeldJob;
 use super::engine::Engine;
-use super::slot::{Slot, Slots, Stage};
+use super::slot::{Slot, SlotState, Slots};
 use super::task::{self, AttemptTask};
 use crate::clock::far;
 use crate::command::Outcome;
@@ -118,7 +118,7 @@ impl Slots {
     /// freed.
     fn activate<S: Store + ?Sized>(&mut self, held: &HeldJob, engine: &Engine<S>) -> Option<usize> {
         let slot = self.running.get_mut(&held.id())?;
-        slot.stage = Stage::Active;
+        slot.state = SlotState::Active;
         self.active += 1;
         let options = engine.handlers.get(slot.handler).map(|handler| handler.options);
         slot.timeout_at = options.and_then(|options| options.timeout).map(far);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::engine::Engine;
 use super::task::catch_panic;
 pub(super) use crate::client::Declaration;
-use crate::client::{DECLARED_EVERY, Declared, Declarer, is_noted, visit_due, visit_every};
+use crate::client::{Client, DECLARED_EVERY, Declared, Declarer, is_noted, visit_due, visit_every};
 use crate::clock::far;
 use crate::command::{ScheduleRecord, check_text};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,8 +57,8 @@ pub(super) fn program_name() -> String {
     name.unwrap_or_else(|| "program".to_owned())
 }
 
-/// The store of an attempt that a schedule has started.
-pub(super) struct ScheduledBy(pub(super) AnyStore);
+/// The client of the worker, for an attempt of a chain that a schedule has started.
+pub(super) struct ScheduledBy(pub(super) Client<AnyStore>);
 
 /// Declares the program's schedules when a worker starts. If that does not succeed in time, [`run`] tries again: a worker
 /// starts even if its store is unreachable.

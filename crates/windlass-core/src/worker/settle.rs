@@ -1,8 +1,9 @@
 //! Settles attempts in batches, and acquires the next jobs with the same call if the store supports it.
 //!
-//! While jobs are waiting, a settlement travels with the next exchange, so that a job costs one round trip. If none are
-//! waiting, it is written at once. A worker with a prefetch writes it at once on a store that executes settlements and
-//! acquires at the same time: its handlers run the jobs that it has acquired in advance, and the main loop acquires more.
+//! While jobs are waiting, a settlement is sent with the next acquire, as an exchange, so that a job costs one round trip.
+//! If none are waiting, it is written at once. A worker with a prefetch writes it at once on a store that executes
+//! settlements and acquires at the same time: its handlers run the jobs that it has acquired in advance, and the main loop
+//! acquires more.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -26,7 +27,7 @@ use crate::name::ErrorText;
 use crate::observer::{About, Activity, Event, NotWritten};
 use crate::store::{BoxFuture, Capability, Store};
 
-/// The maximum time that a settlement waits for an acquire in flight, in order to travel with the next one. An acquire
+/// The maximum time that a settlement waits for an acquire in flight, in order to be sent with the next one. An acquire
 /// that hangs must not keep attempts from being settled.
 const EXCHANGE_WAIT: Duration = Duration::from_millis(100);
 

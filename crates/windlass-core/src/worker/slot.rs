@@ -27,7 +27,7 @@ pub(super) struct Slots {
     pub(super) outstanding: Vec<Outstanding>,
     /// When the keeper wakes up unless it is notified earlier.
     pub(super) keeper_wakes_at: Instant,
-    /// The number of slots in the stage [`Stage::Active`].
+    /// The number of slots in the state [`SlotState::Active`].
     pub(super) active: u32,
     /// The jobs that were acquired in advance, in order. Their slots are in `running`, unless their leases have ended.
     pub(super) waiting: VecDeque<Arc<HeldJob>>,
@@ -35,9 +35,9 @@ pub(super) struct Slots {
     pub(super) is_starting: bool,
 }
 
-/// How far the attempt of a slot is.
+/// The progress of the attempt in a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum SlotState {
     /// Acquired in advance: its handler has not started.
     Waiting,
     /// Its handler runs.
@@ -70,7 +70,7 @@ pub(super) struct Slot {
     pub(super) alone: bool,
     /// When the attempt times out. `None` without a timeout, after it, or once the handler has ended.
     pub(super) timeout_at: Option<Instant>,
-    pub(super) stage: Stage,
+    pub(super) state: SlotState,
     /// Whether the handler has ended and its outcome is being written.
     pub(super) settling: bool,
     /// Whether the exchange that settles the attempt also acquires a job for its slot.
@@ -149,7 +149,7 @@ impl<S: Store + ?Sized> Engine<S> {
             renew_at: Some(requested_at + left.saturating_sub(reserve)),
             alone: false,
             timeout_at: options.and_then(|options| options.timeout).map(far),
-            stage: Stage::Active,
+            state: SlotState::Active,
             settling: false,
             leaving: false,
         };
@@ -160,7 +160,7 @@ impl<S: Store + ?Sized> Engine<S> {
         if starts {
             slots.active += 1;
         } else {
-            (slot.stage, slot.timeout_at) = (Stage::Waiting, None);
+            (slot.state, slot.timeout_at) = (SlotState::Waiting, None);
             slots.waiting.push_back(Arc::clone(&slot.held));
         }
         let is_early = slot.next_wake().is_some_and(|wake| wake < slots.keeper_wakes_at);
@@ -179,7 +179,7 @@ impl<S: Store + ?Sized> Engine<S> {
         let Some(slot) = slots.running.get_mut(&attempt) else { return };
         slot.settling = true;
         slot.timeout_at = None;
-        if std::mem::replace(&mut slot.stage, Stage::Ended) == Stage::Active {
+        if std::mem::replace(&mut slot.state, SlotState::Ended) == SlotState::Active {
             slots.active -= 1;
         }
         let has_waiting = !slots.waiting.is_empty();
@@ -198,13 +198,13 @@ impl<S: Store + ?Sized> Engine<S> {
             for attempt in attempts {
                 let Some(slot) = slots.running.remove(&attempt) else { continue };
                 is_uncovered |= !slot.leaving;
-                match slot.stage {
-                    Stage::Active => slots.active -= 1,
-                    Stage::Waiting => {
+                match slot.state {
+                    SlotState::Active => slots.active -= 1,
+                    SlotState::Waiting => {
                         let place = slots.waiting.iter().position(|held| held.id() == attempt);
                         vacated.extend(place.and_then(|place| slots.waiting.remove(place)));
                     }
-                    Stage::Ended => {}
+                    SlotState::Ended => {}
                 }
                 vacated.push(slot.held);
             }

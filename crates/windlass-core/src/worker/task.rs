@@ -32,7 +32,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::ErrorText;
 use crate::observer::Event;
 use crate::record::JobRecord;
-use crate::store::{AnyStore, BoxFuture, Store};
+use crate::store::{BoxFuture, Store};
 use crate::time::Millis;
 
 /// The number of queries that check whether a commit whose reply was lost took effect.
@@ -73,13 +73,13 @@ pub(super) fn run<S: Store + ?Sized>(
     }
     let mut attempt = AnyAttempt::new(Arc::clone(held));
     if attempt.occurrence().is_some() {
-        attempt.insert(ScheduledBy(AnyStore::new(Arc::clone(&engine.client.shared.store))));
+        attempt.insert(ScheduledBy(engine.client.erased()));
     }
     held.follow(engine.dispatcher(), wanted);
     // Without a subscriber, a span would only cost: about 250 instructions.
     let is_logged = Level::INFO <= LevelFilter::current();
     if !is_logged && !held.has_scopes() && task.handler.layers.is_empty() {
-        return engine.run_on_runner(held, task, attempt);
+        return engine.run_in_pool(held, task, attempt);
     }
     let span = if is_logged { span(held) } else { Span::none() };
     // Spawning moves the future about ten times. Its box is moved instead.

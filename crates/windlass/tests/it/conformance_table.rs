@@ -30,11 +30,13 @@ fn page() -> String {
     ];
     let mut page = String::from(
         "# Conformance\n\n\
-         Generated from the cases of `windlass-conformance`. Each store runs every case that it is not shown to lack a\n\
-         capability for, one by one, in `cargo xtask test`. To check your own store, see the crate's documentation.\n\n\
-         Sources: *never n* is the n-th sentence of \"Never\" in [ARCHITECTURE.md](../ARCHITECTURE.md), *contract* the\n\
-         documentation of `Store`. The others are cases and defects of the two designs that Windlass comes from: SA- and\n\
-         NA- of Queuert's state and notify adapters, A and B of Queuert and @platformatic/job-queue.\n\n",
+         Generated from the cases of `windlass-conformance`. `cargo xtask test` runs every case on each store, except cases that\n\
+         need a capability the store lacks. To check your own store, see the crate's documentation.\n\n\
+         Sources: *never n* is the n-th sentence of \"Never\" in [ARCHITECTURE.md](../ARCHITECTURE.md). *contract* is the\n\
+         documentation of `Store`, *design n* the n-th [design note](design/README.md), and *words* the definitions of terms\n\
+         in [the guide](guide.md). *client* is a behavior that the client relies on, and *issue* a requirement of this\n\
+         project. The others are cases and defects of the two designs that Windlass comes from: SA- and NA- are test cases\n\
+         of Queuert's state and notify adapters, A are defects of Queuert, and B of @platformatic/job-queue.\n\n",
     );
     for (store, capabilities) in stores {
         let (run, all) = coverage(capabilities);
@@ -55,7 +57,8 @@ fn queue() -> String {
     let mut text = String::from(
         "\n## The queue\n\n\
          What clients, consumers and reapers do, on every store. Sources beside those above are the titles of the tests of\n\
-         @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E) and its table of storage tests (ST-).\n\n\
+         @platformatic/job-queue by group (Q, D, RR, RE, LE, LF, MQ, E), its table of storage tests (ST-), and the features\n\
+         that it lacks (*gaps*).\n\n\
          | case | rule | sources |\n|---|---|---|\n",
     );
     for case in behaviors().iter().filter(|case| case.id.starts_with("queue.")) {

@@ -18,37 +18,37 @@ fn exactly_once<S: Store>() -> Vec<Behavior<S>> {
         behavior!(
             "schedules.once_each",
             "With two workers, each occurrence starts one chain.",
-            ["design 11"],
+            ["design 15"],
             once_each
         ),
         behavior!(
             "schedules.lost_reply",
             "An occurrence whose reply is lost starts one chain.",
-            ["design 11", "never 12"],
+            ["design 15", "never 12"],
             lost_reply
         ),
         behavior!(
             "schedules.suspended",
             "An occurrence that a suspended worker was about to start is started once, by another worker.",
-            ["design 11"],
+            ["design 15"],
             suspended
         ),
         behavior!(
             "schedules.not_early",
             "An occurrence does not start before its time on the store's clock.",
-            ["design 11"],
+            ["design 15"],
             not_early
         ),
         behavior!(
             "schedules.deleted_chain",
             "An occurrence whose chain was deleted does not start again, even if the schedule is edited.",
-            ["design 11"],
+            ["design 15"],
             deleted_chain
         ),
         behavior!(
             "schedules.created_again",
             "A schedule that is deleted and created again does not meet the chains of the former one.",
-            ["design 11"],
+            ["design 15"],
             created_again
         ),
     ]
@@ -60,50 +60,50 @@ fn policies<S: Store>() -> Vec<Behavior<S>> {
         behavior!(
             "schedules.paused",
             "A paused schedule starts nothing, and drops the occurrences of its pause when it is resumed.",
-            ["design 11"],
+            ["design 15"],
             paused
         ),
         behavior!(
             "schedules.run_now",
             "A schedule can be started by hand, even if it is paused.",
-            ["design 11"],
+            ["design 15"],
             run_now
         ),
         behavior!(
             "schedules.overlap.wait",
             "An occurrence that waits for the previous chain starts when that chain closes.",
-            ["design 11"],
+            ["design 15"],
             overlap_wait
         ),
         behavior!(
             "schedules.overlap.cancel",
             "An occurrence that cancels the previous chain asks it to stop, and starts when it has closed.",
-            ["design 11"],
+            ["design 15"],
             [Need::Hints],
             overlap_cancel
         ),
         behavior!(
             "schedules.key_held",
             "An occurrence whose key is held is skipped and counted.",
-            ["design 11"],
+            ["design 15"],
             key_held
         ),
         behavior!(
             "schedules.declared",
             "An unchanged declaration changes nothing: the schedule stays paused, and keeps its times and its history.",
-            ["design 11"],
+            ["design 15"],
             declared
         ),
         behavior!(
             "schedules.last_success",
             "A handler learns its planned time and the latest occurrence that succeeded.",
-            ["design 11"],
+            ["design 15"],
             last_success
         ),
         behavior!(
             "schedules.hinted",
             "A new schedule wakes a worker of another process.",
-            ["design 11"],
+            ["design 15"],
             [Need::Hints],
             hinted
         ),
@@ -114,7 +114,7 @@ pub(super) fn transactional_cases<S: Transactional>() -> Vec<Behavior<S>> {
     vec![behavior!(
         "schedules.rolled_back",
         "A schedule that is put in a transaction exists once the transaction has committed.",
-        ["design 11"],
+        ["design 15"],
         rolled_back
     )]
 }

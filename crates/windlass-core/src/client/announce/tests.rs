@@ -1,3 +1,5 @@
+//! Tests of announcements.
+
 use std::time::Duration;
 
 use super::*;

@@ -32,7 +32,7 @@ pub(super) enum Message<T> {
 pub(super) struct Failures(Mutex<BTreeMap<&'static str, (String, Instant)>>);
 
 impl Failures {
-    pub(super) fn is_news(&self, call: &'static str, why: &str) -> bool {
+    pub(super) fn should_report(&self, call: &'static str, why: &str) -> bool {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_known = |(text, at): &(String, Instant)| text == why && at.elapsed() < REPORT_INTERVAL;
         if latest.get(call).is_some_and(is_known) {
@@ -58,7 +58,7 @@ impl Publisher {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "the notifier did not answer in time".to_owned(),
         };
-        if self.failures.is_news("publish", &why) {
+        if self.failures.should_report("publish", &why) {
             let event = Event::NotifierFailed("publish", ErrorText::new(why));
             each(&self.observers, |observer| observer.observe(&event));
         }

@@ -1,3 +1,5 @@
+//! CBOR, as an encoding of payloads and results.
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -1,3 +1,5 @@
+//! MessagePack, as an encoding of payloads and results.
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

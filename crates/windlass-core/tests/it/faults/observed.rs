@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use windlass_core::command::Outcome;
+use windlass_core::schedule::Every;
 use windlass_core::{
-    About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, ChainId, Client, Closing, Ctx, Data, Done,
-    Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, NotWritten, Observer, Reaper,
-    Stage, StoreCall, TraceContext, Traced, Worker, WorkerId, plan,
+    About, Activity, AnyAttempt, Attempt, AttemptScope, BoxFuture, Chain, ChainId, Client, Closing, Ctx,
+    Data, Done, Ended, ErrorKind, Event, Frequent, HandlerOptions, Hooks, MemoryTx, Next, NotWritten,
+    Observer, Reaper, Stage, StoreCall, TraceContext, Traced, Worker, WorkerId, plan,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -101,6 +102,22 @@ async fn a_slow_settlement_does_not_count_as_running() {
     client.wait(chain).timeout(MINUTE).await.unwrap();
     worker.stop(TIMEOUT).await;
     assert_eq!(*recorder.ran.lock().unwrap(), [Duration::from_secs(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_query_of_a_handler_is_measured() {
+    async fn query(job: Ctx<Task>) -> Result<String> {
+        job.last_success().await?;
+        echo(job).await
+    }
+    let (store, recorder, client) = observed();
+    client.schedules().put("hourly", Every::new(60 * MINUTE).unwrap(), task("x")).await.unwrap();
+    let chain = Chain::<Task>::from_id(client.schedules().run_now("hourly").await.unwrap());
+    store.fault("get_schedules", Fault::IsDenied, 1);
+    let worker = Worker::new(&client).concurrency(1).handle(query).start().await.unwrap();
+    assert_eq!(client.wait(chain).timeout(MINUTE).await.unwrap(), "attempt 2");
+    worker.stop(TIMEOUT).await;
+    assert_eq!(*recorder.failed.lock().unwrap(), [("get_schedules", ErrorKind::AccessDenied)]);
 }
 
 #[tokio::test(start_paused = true)]

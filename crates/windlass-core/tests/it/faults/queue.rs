@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass_core::command::{Acquire, Quota};
-use windlass_core::queue::{Enqueued, Item, ItemCancelled, ItemState, QueueEvent, TtlUpdated};
+use windlass_core::queue::{Enqueued, FailureKind, Item, ItemCancelled, ItemState, QueueEvent, TtlUpdated};
 use windlass_core::{Client, ErrorKind, Millis, Queue, RequestId, Store, WorkerId};
 
 use super::faulty::{Fault, Faulty};
@@ -141,6 +141,35 @@ async fn an_event_whose_job_cannot_be_queried_is_counted() {
         seen.push(tokio::time::timeout(MINUTE, events.next()).await.unwrap().unwrap());
     }
     assert!(!seen.iter().any(|event| matches!(event, QueueEvent::Completed { .. })), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queries_of_an_event_are_repeated() {
+    async fn fail(_: Item<u64>) -> Result<u64> {
+        Err("broken".into())
+    }
+    for command in ["get_chains", "list_attempts"] {
+        for fault in [Fault::Hangs, Fault::LosesReply] {
+            let (store, client) = faulty();
+            let queue: Queue<u64, u64> = client.queue("numbers").attempts(1).build().unwrap();
+            let mut events = queue.events().await.unwrap();
+            let _consumer = queue.consume(fail).concurrency(1).await.unwrap();
+            store.fault(command, fault.clone(), 1);
+            queue.enqueue("a", 1).await.unwrap();
+            let failed = async {
+                loop {
+                    match events.next().await.unwrap() {
+                        QueueEvent::Failed { kind, payload, .. } => return (kind, payload.is_some()),
+                        QueueEvent::Missed { .. } => panic!("{command}, {fault:?}: the event was dropped"),
+                        _ => {}
+                    }
+                }
+            };
+            let failed = tokio::time::timeout(MINUTE, failed).await.unwrap();
+            assert_eq!(failed, (FailureKind::Exhausted, true), "{command}, {fault:?}");
+            assert_eq!(store.calls(command), 2, "{command}, {fault:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

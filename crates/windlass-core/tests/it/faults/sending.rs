@@ -7,7 +7,7 @@ use tokio::time::timeout;
 use windlass_core::command::{ChainFilter, ListChains, ListJobs, RetentionSet, Retried, TriggerReply, Types};
 use windlass_core::schedule::{Every, ScheduleSpec};
 use windlass_core::{
-    CancelMode, Cancelled, Chain, Client, ErrorKind, Reaper, Result, Target, TypeName, Worker, plan,
+    CancelMode, Cancelled, Chain, Client, Ctx, ErrorKind, Reaper, Result, Target, TypeName, Worker, plan,
 };
 
 use super::faulty::{Fault, Faulty};
@@ -217,6 +217,22 @@ async fn a_row_that_stays_busy_is_reported() {
 
 /// How a call in the background fails. After the first two, only another call can have an effect.
 const FAILURES: [Fault; 3] = [Fault::Hangs, Fault::Fails, Fault::LosesReply];
+
+#[tokio::test(start_paused = true)]
+async fn the_query_of_a_handler_is_repeated() {
+    async fn query(job: Ctx<Task>) -> super::Result<String> {
+        job.last_success().await?;
+        echo(job).await
+    }
+    for fault in FAILURES {
+        let (store, client, _) = prepared().await;
+        let chain = Chain::<Task>::from_id(client.schedules().run_now("hourly").await.unwrap());
+        store.fault("get_schedules", fault.clone(), 1);
+        let worker = Worker::new(&client).handle(query).start().await.unwrap();
+        assert_eq!(client.wait(chain).timeout(LIMIT).await.unwrap(), "attempt 1", "{fault:?}");
+        worker.stop(TIMEOUT).await;
+    }
+}
 
 /// The list of workers must not depend on a single call.
 #[tokio::test(start_paused = true)]

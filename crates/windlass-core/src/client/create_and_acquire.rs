@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::expect::{IdleWorker, IdleWorkers};
+use super::idle_workers::{IdleWorker, IdleWorkers};
 use crate::command::{Acquire, AcquireReply, NewChain};
 
 /// A worker that can start attempts of jobs that others acquire for it.

@@ -1,6 +1,6 @@
 //! Wakes an idle worker for jobs that are on their way to the store.
 //!
-//! (`join.rs` acquires for the worker instead, on stores where this is cheaper.)
+//! (`create_and_acquire.rs` acquires for the worker instead, on stores where this is cheaper.)
 //!
 //! A store that executes commands in the order in which they are sent ([`Capabilities::is_ordered`]) finds a new job even
 //! if the acquire was sent before the creation was answered. A worker of the same client then need not wait for the reply
@@ -19,7 +19,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::join::AcquireSource;
+use super::create_and_acquire::AcquireSource;
 use super::{Announcements, Dispatcher};
 use crate::command::{DueTime, NewChain};
 use crate::id::ChainId;
@@ -33,7 +33,7 @@ pub(super) type Scheduled = (ChainId, TypeName, Timestamp);
 #[derive(Debug, Default)]
 pub(super) struct IdleWorkers {
     workers: Mutex<Vec<Weak<IdleWorker>>>,
-    /// When creations may acquire again: see `join.rs`.
+    /// When creations may acquire again: see `create_and_acquire.rs`.
     pub(super) joins_at: Mutex<Option<Instant>>,
 }
 

@@ -4,8 +4,8 @@
 //! So a task that has run an attempt waits for the next one. At most as many tasks wait as attempts may run at the same
 //! time.
 //!
-//! At its hard limit, an attempt is still ended by the abort of its task. So an attempt gives its task back before it is
-//! settled ([`AbortSignal::returns`]), and a task that was aborted by then runs no other attempt.
+//! If an attempt's lease ends after its timeout, the keeper still aborts its task. So an attempt gives its task back before
+//! it is settled ([`AbortSignal::returns`]), and a task that was aborted by then runs no other attempt.
 //!
 //! [`AbortSignal::returns`]: super::abort::AbortSignal::returns
 
@@ -21,11 +21,11 @@ use super::engine::Engine;
 use super::task::AttemptTask;
 use crate::store::Store;
 
-/// The tasks that wait for an attempt.
-pub(super) struct Runners<S: Store + ?Sized>(Mutex<Vec<Runner<S>>>);
+/// The tasks of a worker that wait for an attempt.
+pub(super) struct TaskPool<S: Store + ?Sized>(Mutex<Vec<PoolTask<S>>>);
 
-/// A task that waits for an attempt.
-struct Runner<S: Store + ?Sized> {
+/// A task that runs attempts, and waits for one while it is in the pool.
+struct PoolTask<S: Store + ?Sized> {
     mailbox: Arc<Mailbox<S>>,
     task: AbortHandle,
     runtime: Id,
@@ -49,18 +49,18 @@ struct Work<S: Store + ?Sized> {
 
 impl<S: Store + ?Sized> Engine<S> {
     /// Runs an attempt on a task that waits, or on a new one.
-    pub(super) fn run_on_runner(&self, held: &HeldJob, task: AttemptTask<S>, attempt: AnyAttempt) {
+    pub(super) fn run_in_pool(&self, held: &HeldJob, task: AttemptTask<S>, attempt: AnyAttempt) {
         let mut work = Work { task, attempt };
         loop {
-            let (runner, is_new) = match self.runners.take(Handle::current().id()) {
-                Some(runner) => (runner, false),
-                None => (Runner::spawn(), true),
+            let (pool_task, is_new) = match self.task_pool.take(Handle::current().id()) {
+                Some(pool_task) => (pool_task, false),
+                None => (PoolTask::spawn(), true),
             };
-            let Runner { mailbox, task, runtime } = runner;
+            let PoolTask { mailbox, task, runtime } = pool_task;
             // Before the task receives the attempt: afterwards, it may run another one already.
             if let Err(task) = held.signal.takes(task) {
                 // The attempt has been ended. Its drop frees the slot.
-                return self.runners.add(Runner { mailbox, task, runtime }, self.concurrency);
+                return self.task_pool.add(PoolTask { mailbox, task, runtime }, self.concurrency);
             }
             match mailbox.put(work) {
                 None => return,
@@ -73,46 +73,46 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 }
 
-impl<S: Store + ?Sized> Default for Runners<S> {
+impl<S: Store + ?Sized> Default for TaskPool<S> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<S: Store + ?Sized> Runners<S> {
-    fn lock(&self) -> MutexGuard<'_, Vec<Runner<S>>> {
+impl<S: Store + ?Sized> TaskPool<S> {
+    fn lock(&self) -> MutexGuard<'_, Vec<PoolTask<S>>> {
         // No code panics under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a task of this runtime. One of another runtime might never run: a client may be shared with a runtime that is
     /// not driven.
-    fn take(&self, runtime: Id) -> Option<Runner<S>> {
+    fn take(&self, runtime: Id) -> Option<PoolTask<S>> {
         let mut idle = self.lock();
-        let at = idle.iter().rposition(|runner| runner.runtime == runtime)?;
+        let at = idle.iter().rposition(|task| task.runtime == runtime)?;
         Some(idle.swap_remove(at))
     }
 
     /// Adds a task that waits. If enough tasks wait, it ends instead.
-    fn add(&self, runner: Runner<S>, concurrency: u32) {
+    fn add(&self, task: PoolTask<S>, concurrency: u32) {
         let mut idle = self.lock();
         if idle.len() < concurrency as usize {
-            return idle.push(runner);
+            return idle.push(task);
         }
         drop(idle);
-        runner.mailbox.close();
+        task.mailbox.close();
     }
 }
 
-impl<S: Store + ?Sized> Drop for Runners<S> {
+impl<S: Store + ?Sized> Drop for TaskPool<S> {
     fn drop(&mut self) {
         // Without the lock: a task that ends may run any code.
         let idle = std::mem::take(&mut *self.lock());
-        idle.iter().for_each(|runner| runner.mailbox.close());
+        idle.iter().for_each(|task| task.mailbox.close());
     }
 }
 
-impl<S: Store + ?Sized> Runner<S> {
+impl<S: Store + ?Sized> PoolTask<S> {
     fn spawn() -> Self {
         let received = Received { next: None, waker: None, is_closed: false };
         let mailbox = Arc::new(Mailbox(Mutex::new(received)));
@@ -136,7 +136,7 @@ async fn run_all<S: Store + ?Sized>(running: Running<S>) {
     while let Some(Work { task, attempt }) = poll_fn(|context| mailbox.poll(context)).await {
         let Some((engine, task)) = task.run(attempt).await else { return };
         let (mailbox, runtime) = (Arc::clone(mailbox), Handle::current().id());
-        engine.runners.add(Runner { mailbox, task, runtime }, engine.concurrency);
+        engine.task_pool.add(PoolTask { mailbox, task, runtime }, engine.concurrency);
     }
 }
 
