@@ -120,14 +120,14 @@ pub(crate) fn run(options: Options) -> Result {
 /// Number of simulation seeds in a fast run.
 const FAST_SEEDS: &str = "50";
 
-/// The tests of a fast run: those that need no server and take seconds. The unit tests of `windlass-testkit` start servers.
-const FAST_TESTS: [(&str, &[&str]); 14] = [
+/// The tests of a fast run: those that need no server and take seconds. The unit tests of `windlass-postgres`
+/// and `windlass-testkit` start servers.
+const FAST_TESTS: [(&str, &[&str]); 13] = [
     ("windlass-macros", &["lib"]),
     ("windlass-core", &["lib", "it", "sim"]),
     ("windlass-conformance", &["memory", "in_process", "behavior", "covered"]),
     ("windlass-sqlite", &["lib", "conformance"]),
     ("windlass-file", &["lib", "conformance"]),
-    ("windlass-postgres", &["lib"]),
     ("windlass-redis", &["lib"]),
     ("windlass-nats", &["lib"]),
     ("windlass-server", &["lib", "it"]),

@@ -1,10 +1,13 @@
 -- Lists in the order of creation. A list reads one or more cursors, each of which is in this order, until the page is full. A
 -- cursor reads only what is fetched.
 --
--- A list of certain statuses reads only such jobs. Blocked, failed and cancelled ones are in an index by creation
+-- A list of certain statuses avoids other jobs. Blocked, failed and cancelled ones are in an index by creation
 -- (`windlass_job_listed`). Pending and running jobs are not, see docs/design/006-postgresql.md: if there are more than a
 -- few, the list begins with all jobs, and if they do not fill the page soon, it sorts the pending and running ones. If
 -- there are too many of them to sort, it goes on with all jobs.
+--
+-- All functions are stable, so that everything that a list reads is of one snapshot. With a snapshot for each cursor, a job whose
+-- status changes in between could be listed twice, or not at all.
 
 -- What listed jobs and listed chains match. An empty array matches everything.
 create type windlass.job_filter_v1 as (
@@ -20,13 +23,14 @@ create type windlass.chain_filter_v1 as (
 create function windlass.merge_v1(
   walks refcursor[], newest boolean, max_listed bigint, max_scanned bigint, inout listed uuid[], inout scanned bigint,
   inout reached bigint
-) language plpgsql as $$
+) language plpgsql stable as $$
 declare
   walk refcursor;
   row_id uuid;
   row_place bigint;
   passes boolean;
-  -- The next row of each cursor.
+  -- The cursors that have more rows, and the next row of each.
+  left_over refcursor[];
   ids uuid[];
   places bigint[];
   passing boolean[];
@@ -50,39 +54,53 @@ begin
     close walk;
     return;
   end if;
-  for n in 1 .. cardinality(walks) loop
-    walk := walks[n];
+  foreach walk in array walks loop
     fetch walk into row_id, row_place, passes;
-    ids[n] := row_id;
-    places[n] := row_place;
-    passing[n] := passes;
+    if found then
+      left_over := left_over || walk;
+      ids := ids || row_id;
+      places := places || row_place;
+      passing := passing || passes;
+    else
+      close walk;
+    end if;
   end loop;
   loop
-    first := null;
-    for n in 1 .. cardinality(walks) loop
-      if places[n] is not null and (first is null or (places[n] > places[first]) = newest) then
-        first := n;
-      end if;
-    end loop;
-    if first is null then
+    if coalesce(cardinality(places), 0) = 0 then
       reached := null;
       exit;
     end if;
     exit when scanned >= max_scanned or cardinality(listed) >= max_listed;
+    first := 1;
+    for n in 2 .. cardinality(places) loop
+      if (places[n] > places[first]) = newest then
+        first := n;
+      end if;
+    end loop;
     scanned := scanned + 1;
     reached := places[first];
     if passing[first] then
       listed := listed || ids[first];
     end if;
-    walk := walks[first];
+    walk := left_over[first];
     fetch walk into row_id, row_place, passes;
-    ids[first] := row_id;
-    places[first] := row_place;
-    passing[first] := passes;
+    if found then
+      ids[first] := row_id;
+      places[first] := row_place;
+      passing[first] := passes;
+    else
+      close walk;
+      left_over := left_over[:first - 1] || left_over[first + 1:];
+      ids := ids[:first - 1] || ids[first + 1:];
+      places := places[:first - 1] || places[first + 1:];
+      passing := passing[:first - 1] || passing[first + 1:];
+    end if;
   end loop;
-  foreach walk in array walks loop
-    close walk;
-  end loop;
+  if cardinality(left_over) > 0 then
+    foreach walk in array left_over loop
+      close walk;
+    end loop;
+  end if;
 end
 $$;
 
@@ -98,7 +116,7 @@ $$;
 create function windlass.walk_jobs_v1(
   source text, newest boolean, after bigint, wanted windlass.job_filter_v1, of_type text, of_status text, later integer,
   max_jobs bigint, jobs uuid[]
-) returns refcursor language plpgsql as $$
+) returns refcursor language plpgsql stable as $$
 declare
   walk refcursor;
   start constant bigint := coalesce(after, case when newest then 9223372036854775807 else 0 end);
@@ -279,7 +297,15 @@ begin
   if not is_done then
     if running > 0 and running <= max_scanned then
       held := array(
-        select h.id from windlass.lease l cross join unnest(l.jobs) h (id) where l.type = any (types) limit max_scanned + 1
+        -- A lease also names jobs that have ended since.
+        select j.id
+        from windlass.lease l
+        cross join unnest(l.jobs) h (id)
+        cross join lateral (
+          select j.id from windlass.job j where j.id = h.id and j.status = 'running' and j.request = l.request offset 0
+        ) j
+        where l.type = any (types)
+        limit max_scanned + 1
       );
     end if;
     -- Reading an entry of the index of `ready` takes a fraction of the time of reading a job.
@@ -327,14 +353,13 @@ $$;
 -- union has rows. These are the sources:
 --
 -- - `all`: all chains.
--- - `key`: chains with the key.
 -- - `listed`: chains of this type whose first job has this status, which is in the index.
 -- - `others`: those among these chains that are not in the source `listed`.
 --
 -- A subquery has a value, because PostgreSQL would build a list of all jobs with the status for `exists`.
 create function windlass.walk_chains_v1(
   source text, newest boolean, after bigint, wanted windlass.chain_filter_v1, of_type text, of_status text, chains uuid[]
-) returns refcursor language plpgsql as $$
+) returns refcursor language plpgsql stable as $$
 declare
   walk refcursor;
   start constant bigint := coalesce(after, case when newest then 9223372036854775807 else 0 end);
@@ -404,18 +429,18 @@ declare
 begin
   chains := array(
     select j.chain
-    from (
-      select r.job as id
-      from windlass.ready r
-      where 'pending' = any (statuses) and r.type = any (array(select t.type from windlass.tally t where t.status = 'pending'))
-      union all
-      select h.id
-      from windlass.lease l
-      cross join unnest(l.jobs) h (id)
-      where 'running' = any (statuses) and l.type = any (array(select t.type from windlass.tally t where t.status = 'running'))
-    ) o
+    from windlass.ready r
     -- One index lookup per job, whatever the statistics are.
-    cross join lateral (select j.chain from windlass.job j where j.id = o.id offset 0) j
+    cross join lateral (select j.chain from windlass.job j where j.id = r.job offset 0) j
+    where 'pending' = any (statuses) and r.type = any (array(select t.type from windlass.tally t where t.status = 'pending'))
+    union all
+    select j.chain
+    from windlass.lease l
+    cross join unnest(l.jobs) h (id)
+    cross join lateral (
+      select j.chain from windlass.job j where j.id = h.id and j.status = 'running' and j.request = l.request offset 0
+    ) j
+    where 'running' = any (statuses) and l.type = any (array(select t.type from windlass.tally t where t.status = 'running'))
     union all
     select j.chain
     from (

@@ -271,7 +271,7 @@ impl Provider for Sqlx {
         Box::pin(async {
             // The call marks the pool as closed, so that it closes the connections that it gets back.
             let closing = self.owned.then(|| self.pool.close());
-            self.recent.clear();
+            self.recent.clear(self.owned);
             if let Some(closing) = closing {
                 closing.await;
             }

@@ -1,7 +1,6 @@
 //! [`Recent`]: the connections that commands used last.
 
 use std::collections::HashMap;
-use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,36 +16,37 @@ use tokio::time::{sleep, timeout};
 use super::was_lost_since;
 use crate::provider::Statement;
 
-/// How often unused connections return to the pool. A connection is unused if no command has used it for that long.
+/// How often the sweep returns unused connections to the pool. A connection is unused if no command has used it for this
+/// long.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long commands may use a connection before it returns to the pool, so that the pool can end old connections.
+/// How long commands may reuse a connection before it returns to the pool. The pool can then close old connections.
 const HELD_MAX: Duration = Duration::from_secs(1);
 
 /// Connections of a pool that commands have used in the last milliseconds.
 ///
-/// When a pool of sqlx gets a connection back, it tests it with a round trip. And it lends the connection that has been
-/// idle for the longest time, so the commands of a worker would use all connections in turn: whenever a server process has
-/// its turn, its plans are no longer in the processor's caches. So a connection that has run a command is kept for the next
-/// one for a moment, unless the application may need it.
+/// When a connection returns to a pool of sqlx, the pool tests it with a round trip. The pool also lends the connection
+/// that has been idle for the longest time. So the commands of a worker would use all connections in turn, and by the time a
+/// server process runs again, its plans are no longer in the processor's caches. Therefore, a connection is kept for the
+/// next command for a moment, unless the application may need it.
 ///
-/// At most half of the pool's connections run commands at the same time. The others are left to the application's
-/// transactions, and a server with few cores executes fewer commands at a time faster.
+/// About half of the pool's connections run commands at the same time. The others are left for the application's
+/// transactions. A server with few cores also completes more commands per second if fewer run at the same time.
 ///
-/// A command takes only connections that were kept on its own runtime: one of a runtime that is not driven would not
-/// answer.
+/// A command takes only connections that were kept on its own runtime. A connection of a runtime that is not driven would
+/// not respond.
 #[derive(Clone, Debug)]
 pub(super) struct Recent {
     pool: PgPool,
-    /// Limits the commands at the same time.
+    /// Limits how many commands run at the same time.
     commands: Arc<Semaphore>,
     kept: Arc<Mutex<Kept>>,
     /// Whether a spare connection is being opened.
     is_opening: Arc<AtomicBool>,
 }
 
-/// The connections that were kept on each runtime. The one that was used last comes last. While a runtime has an entry, a
-/// [`Sweep`] runs on it.
+/// The kept connections of each runtime, in the order of their last use. While a runtime has an entry, a [`Sweep`] runs on
+/// it.
 type Kept = HashMap<Id, Vec<Held>>;
 
 #[derive(Debug)]
@@ -67,15 +67,20 @@ impl Recent {
         Self { pool, commands, kept: Arc::default(), is_opening: Arc::default() }
     }
 
-    /// Returns the connection that ran the same statement last, or the one that was used last, or one from the pool.
+    /// Returns the connection that last ran the same statement, else the one that was used last, else one from the pool.
     ///
-    /// Waits while half of the pool's connections run commands, for at most as long as the pool would.
+    /// Waits while half of the pool's connections run commands. Fails after the acquire timeout of the pool.
     pub(super) async fn get(&self, statement: &Statement) -> Result<Lent<'_>, Error> {
-        let permit = timeout(self.pool.options().get_acquire_timeout(), self.commands.acquire()).await;
+        let got = timeout(self.pool.options().get_acquire_timeout(), self.wait(statement)).await;
+        got.map_err(|_| Error::PoolTimedOut)?
+    }
+
+    async fn wait(&self, statement: &Statement) -> Result<Lent<'_>, Error> {
+        let permit = self.pool.close_event().do_until(self.commands.acquire()).await?;
         // The semaphore is never closed.
-        let permit = permit.map_err(|_| Error::PoolTimedOut)?.map_err(|_| Error::PoolClosed)?;
+        let permit = permit.map_err(|_| Error::PoolClosed)?;
         while let Some(mut held) = self.take(statement.text()) {
-            // The pool tests a connection that may be lost.
+            // A connection that may be lost is dropped: the pool tests it.
             if !self.pool.is_closed() && !was_lost_since(held.began_at) {
                 held.began_at = Instant::now();
                 return Ok(Lent { held, recent: self, _permit: permit });
@@ -98,28 +103,38 @@ impl Recent {
         Some(held)
     }
 
-    /// Opens another connection if the pool may have more, so that one stays idle while commands use the others.
+    /// Opens another connection, within the limit of the pool, so that one stays idle while commands use the others.
     fn open_spare(&self) {
         let may_open = self.pool.size() < self.pool.options().get_max_connections();
         if may_open && !self.is_opening.swap(true, Ordering::AcqRel) {
             let (pool, opening) = (self.pool.clone(), Opening(Arc::clone(&self.is_opening)));
             tokio::spawn(async move {
-                // If a connection has become idle in the meantime, this returns that one, and the next command tries again.
+                // If a connection has become idle in the meantime, this is that one. A later command then tries again.
                 drop(pool.acquire().await);
                 drop(opening);
             });
         }
     }
 
-    /// Returns the connections of this runtime to the pool. Those of other runtimes follow when they are swept there.
-    pub(super) fn clear(&self) {
+    /// Returns the kept connections of this runtime to the pool. The sweeps of other runtimes return theirs.
+    ///
+    /// If the pool is being closed, closes those of all runtimes: another runtime may not be driven.
+    pub(super) fn clear(&self, closes: bool) {
         let Ok(runtime) = Handle::try_current() else { return };
-        let own = lock(&self.kept).get_mut(&runtime.id()).map(mem::take);
-        drop(own);
+        let mut cleared = Vec::new();
+        for (id, own) in &mut *lock(&self.kept) {
+            if closes || *id == runtime.id() {
+                cleared.append(own);
+            }
+        }
+        if closes {
+            cleared.iter_mut().for_each(|held| held.connection.close_on_drop());
+        }
+        drop(cleared);
     }
 }
 
-/// Allows another spare connection to be opened, also if opening one fails or is aborted.
+/// Allows the next spare connection to be opened, even if opening this one fails or is aborted.
 struct Opening(Arc<AtomicBool>);
 
 impl Drop for Opening {
@@ -128,7 +143,7 @@ impl Drop for Opening {
     }
 }
 
-/// A connection for one command. If it is dropped, it returns to the pool.
+/// A connection for one command. When it is dropped, it returns to the pool.
 #[derive(Debug)]
 pub(super) struct Lent<'a> {
     held: Held,
@@ -137,13 +152,14 @@ pub(super) struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// Keeps the connection for the next command. Only after a success: the pool tests a connection whose state is not
-    /// known.
+    /// Keeps the connection for the next command. Call it only after a success: otherwise the state of the connection is
+    /// unknown, and the pool must test it.
     ///
-    /// Returns it to the pool if no connection is idle there, because the application may be waiting for one.
+    /// Returns the connection to the pool instead if no other is idle there, because the application may be waiting for one,
+    /// and after [`HELD_MAX`].
     pub(super) fn keep(self) {
-        // The permit is returned last, so that the next command finds the connection.
-        let Self { mut held, recent, _permit } = self;
+        // The permit is dropped last, so that the next command finds the connection.
+        let Self { _permit, recent, mut held } = self;
         let Recent { pool, kept, .. } = recent;
         held.ended_at = Instant::now();
         let is_due = held.ended_at.saturating_duration_since(held.since) >= HELD_MAX;
@@ -158,7 +174,7 @@ impl Lent<'_> {
         let is_first = !all.contains_key(&runtime.id());
         let own = all.entry(runtime.id()).or_default();
         own.push(held);
-        // Before the task, which takes the lock at once if the runtime is shutting down.
+        // Before the spawn: if the runtime is shutting down, it drops the task at once, which takes the lock.
         drop(all);
         if is_first {
             let sweep = Sweep { kept: Arc::clone(kept), runtime: runtime.id(), has_ended: false };
@@ -213,7 +229,7 @@ impl Sweep {
 }
 
 impl Drop for Sweep {
-    /// Drops all connections if the runtime shuts down, which closes them. Afterwards, sqlx would panic.
+    /// If the runtime shuts down, drops all its connections, which closes them. Afterwards, that would panic in sqlx.
     fn drop(&mut self) {
         if !self.has_ended {
             let own = lock(&self.kept).remove(&self.runtime);
@@ -222,9 +238,9 @@ impl Drop for Sweep {
     }
 }
 
-/// Locks the connections. Drop no connection under this lock: that runs code of sqlx.
+/// Locks the kept connections. Do not drop a connection under this lock: that runs code of sqlx.
 fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
-    // No code panics under it.
+    // No code panics under this lock.
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -235,7 +251,7 @@ mod tests {
     use std::task::Poll;
 
     use sqlx::postgres::PgPoolOptions;
-    use tokio::runtime::Builder;
+    use tokio::runtime::{Builder, Runtime};
     use windlass_testkit::{shared_postgres, wait_until};
 
     use super::super::{LAST_LOSS, Sqlx};
@@ -393,24 +409,39 @@ mod tests {
         assert!(is_empty(&recent));
     }
 
-    #[test]
-    fn a_connection_stays_with_its_runtime() {
-        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
-        let (idle, driven) = (runtime(), runtime());
-        let a = statement("a");
-        let (recent, of_idle) = idle.block_on(async {
+    /// Keeps a connection on a runtime that is not driven afterwards. The connection was opened on another runtime, which
+    /// is always driven. Returns the id of the server process.
+    fn keep_on_idle_runtime() -> (Runtime, Runtime, Recent, i32) {
+        let driven = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let idle = Builder::new_current_thread().enable_all().build().unwrap();
+        let recent = driven.block_on(async {
             let recent = recent(3).await;
             fill(&recent).await;
-            let process = run(&recent, &a).await;
-            assert!(!is_empty(&recent));
-            (recent, process)
+            recent
         });
-        // `idle` is not driven anymore, so nothing would be read from its connection.
-        let run_once = async || timeout(TIMEOUT, run(&recent, &a)).await.unwrap();
-        assert_ne!(driven.block_on(run_once()), of_idle);
+        let process = idle.block_on(run(&recent, &statement("a")));
+        assert!(!is_empty(&recent));
+        (driven, idle, recent, process)
+    }
+
+    #[test]
+    fn a_store_closes_its_pool_although_another_runtime_is_not_driven() {
+        let (driven, _idle, recent, _) = keep_on_idle_runtime();
+        driven.block_on(async {
+            let closing = recent.pool.close();
+            recent.clear(true);
+            timeout(TIMEOUT, closing).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_connection_stays_with_its_runtime() {
+        let (driven, idle, recent, process) = keep_on_idle_runtime();
+        let a = statement("a");
+        assert_ne!(driven.block_on(run(&recent, &a)), process);
         drop(idle);
         driven.block_on(async {
-            run_once().await;
+            run(&recent, &a).await;
             wait_until("all connections have been returned", TIMEOUT, async || is_empty(&recent)).await;
         });
     }
