@@ -1,3 +1,5 @@
+//! [`Batcher`]: groups items into batches, and answers the caller of each.
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! [`Collector`]: groups items into batches.
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -191,7 +193,7 @@ struct Guard<I: Send + 'static> {
 impl<I: Send + 'static> Guard<I> {
     /// Yields before a batch is taken, so that other ready tasks can add their items: the callers that were just answered,
     /// and tasks that became ready together with the first caller. Otherwise, their items would have to wait for another
-    /// flush. Some of these tasks run on other threads, so yields again if items were added.
+    /// flush. Some of these tasks run on other threads, so this yields again if items were added.
     async fn let_others_add(&self) {
         let mut before = 0;
         for _ in 0..YIELDS_MAX {

@@ -250,7 +250,6 @@ mod tests {
     use std::pin::pin;
     use std::task::Poll;
 
-    use sqlx::postgres::PgPoolOptions;
     use tokio::runtime::{Builder, Runtime};
     use windlass_testkit::{shared_postgres, wait_until};
 
@@ -261,8 +260,7 @@ mod tests {
 
     async fn recent(connections: u32) -> Recent {
         let url = shared_postgres().await.url();
-        let options: PgPoolOptions = Sqlx::pool_options().max_connections(connections);
-        Recent::new(options.connect_lazy(&url).unwrap())
+        Recent::new(Sqlx::pool_options().max_connections(connections).connect_lazy(&url).unwrap())
     }
 
     fn statement(text: &str) -> Statement {
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_command_that_fails_or_is_dropped_keeps_no_connection() {
+    async fn a_connection_is_not_kept_unless_the_command_asks_for_it() {
         let (recent, a) = (recent(2).await, statement("a"));
         fill(&recent).await;
         drop(recent.get(&a).await.unwrap());
